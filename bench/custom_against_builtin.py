@@ -95,7 +95,7 @@ def body(kind: str, name: str) -> bytes:
 
 
 def watched(server: KasServer, bench: Bench, path: str) -> float:
-    """Microseconds of CPU for each of ``WATCHES`` watches at once, until what they begin with has come and they end."""
+    """Microseconds of CPU for each of ``WATCHES`` concurrent watches, until their initial events have arrived and they end."""
 
     def watch(_: int) -> None:
         own = Bench(server)

@@ -64,7 +64,7 @@ def definition(i: int, properties: int) -> dict[str, Any]:
 
 
 def private_mib(pid: int) -> float:
-    """Memory of a process and its children that is nobody else's and no file's."""
+    """Private memory of a process and its children: neither shared nor backed by a file."""
     pids, total = [pid], 0.0
     for p in pids:
         pids += [int(x) for t in Path(f"/proc/{p}/task").iterdir() for x in (t / "children").read_text().split()]

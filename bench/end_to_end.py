@@ -209,7 +209,7 @@ int main(int argc, char **argv) {
 
 @dataclass
 class Target:
-    """A server under load: where it listens (an IPv4 address), who asks, and the processes whose time counts; none when unknown."""
+    """A server under load: its IPv4 address, the credential of the requests, and the processes whose CPU time counts; none when unknown."""
 
     name: str
     host: str
@@ -401,7 +401,7 @@ def configmap(name: str) -> dict[str, Any]:
 
 
 def pod(name: str) -> dict[str, Any]:
-    """About 6.5 KB once stored: two containers with probes, environment and volumes, nothing the server would warn of."""
+    """About 6.5 KB once stored: two containers with probes, environment and volumes, and no warnings."""
 
     def container(n: str, port: int) -> dict[str, Any]:
         probe = {"httpGet": {"path": "/healthz", "port": port}, "periodSeconds": 10, "timeoutSeconds": 2}
@@ -431,7 +431,7 @@ def pod(name: str) -> dict[str, Any]:
 
 
 class Bench:
-    """Runs the rows one after the other, each on every target in turn, and collects what they measured."""
+    """Runs the rows one after the other, each on every target in turn, and collects the results."""
 
     def __init__(self, targets: Sequence[Target], client: Client, args: argparse.Namespace) -> None:
         self.targets, self.client, self.args = targets, client, args
@@ -472,7 +472,7 @@ class Bench:
         return not self.args.only or any(_meant(name, o) for o in self.args.only.split(","))
 
     def unmet(self) -> str:
-        """What is wrong with ``--only`` once all rows were asked about: names that none of them has."""
+        """The error of ``--only`` after all rows were looked up: unknown names."""
         unknown = [o for o in self.args.only.split(",") if not any(_meant(name, o) for name in self.known)]
         return f"--only: no row is named {', '.join(unknown)}; there are {', '.join(dict.fromkeys(self.known))}" if unknown else ""
 
@@ -550,7 +550,7 @@ def chosen(parser: argparse.ArgumentParser, only: str, names: Sequence[str]) -> 
 
 
 def _together(slices: list[dict[str, Any]]) -> dict[str, Any]:
-    """The figures of a row from its slices: sums, means of the percentiles, the largest maximum; nothing scaled but ``scaled_us``."""
+    """The results of a row from its slices: sums, means of the percentiles, the largest maximum; only ``scaled_us`` is scaled."""
     n, seconds = sum(s["n"] for s in slices), sum(s["seconds"] for s in slices)
     loop = sum(s["loop_us"] for s in slices) / len(slices)
     cpu = None if slices[0]["cpu_s"] is None else sum(s["cpu_s"] for s in slices) / max(n, 1) * 1e6
@@ -585,7 +585,7 @@ def _two(r: dict[str, Any]) -> str:
 
 
 def idle_watches(client: Client, target: Target, watchers: int) -> float:
-    """MiB more with that many watches open and nothing to see."""
+    """The additional MiB with so many open watches that have no events."""
     (pid,) = target.pids
     before = resident_mib(pid)
     watch = (watchers, 0, f"{CONFIGMAPS}?watch=true&resourceVersion=0&fieldSelector=metadata.name%3Dnosuch")
@@ -661,7 +661,7 @@ def front(args: argparse.Namespace, here: Path, client: Client, plain: Target) -
 
 
 def measure(args: argparse.Namespace, here: Path) -> tuple[Bench, dict[str, float]]:
-    """The rows of one worker on CPU 0, and what idle watches take in MiB."""
+    """The rows of one worker on CPU 0, and the MiB of idle watches."""
     other = other_target(args, here)
     server = KasServer(here / "server", *UNLIMITED)
     with server:

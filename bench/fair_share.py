@@ -66,7 +66,7 @@ def ask(server: KasServer, method: str, path: str, body: object = None) -> bytes
 
 
 def prepare(server: KasServer) -> int:
-    """Makes what the tenants ask for; returns the seats of their level."""
+    """Creates the objects that the tenants request; returns the seats of their level."""
     for tenant in TENANTS:
         ask(server, "POST", "/api/v1/namespaces", {"metadata": {"name": tenant}})
         subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": tenant}
@@ -89,7 +89,7 @@ ROWS = {
 
 
 def steady(server: KasServer, connections: int) -> None:
-    """Waits until the flood has asked for several times as much as it has connections."""
+    """Waits until the flood has sent several times as many requests as it has connections."""
 
     def asked() -> int:
         return sum(map(int, ASKED.findall(ask(server, "GET", "/metrics").decode())))
@@ -102,7 +102,7 @@ def steady(server: KasServer, connections: int) -> None:
 def measure(
     client: Client, server: KasServer, targets: dict[str, Target], row: str, seconds: float, rounds: int, connections: int
 ) -> dict[str, float]:
-    """Milliseconds of the quiet tenant alone and beside the flood."""
+    """The quiet tenant's latency in milliseconds, alone and during the flood."""
     method, path, modulo, body = ROWS[row]
 
     def command(tenant: str, n: int, s: float) -> list[str]:

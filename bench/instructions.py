@@ -68,7 +68,7 @@ Ask = tuple[str, str, bytes]  # method, path, body
 
 
 def rows(numbers: itertools.count) -> dict[str, tuple[int, Callable[[], Ask]]]:
-    """By name: how many run at a time, and what makes the next one."""
+    """By name: the number of concurrent requests, and the function that makes the next one."""
 
     def body(obj: dict) -> bytes:
         return json.dumps(obj).replace("%q", str(next(numbers))).encode()
@@ -139,7 +139,7 @@ def rows(numbers: itertools.count) -> dict[str, tuple[int, Callable[[], Ask]]]:
 
 
 def request_of(server: InProcess, ask: Ask, row: str = "") -> Request:
-    """A PATCH merges, or applies as a manager; the row says with what it is asked."""
+    """A PATCH merges, or applies as a manager; the row gives its content type."""
     method, path, body = ask
     path, _, query = path.partition("?")
     headers = [*server.headers]
@@ -207,7 +207,7 @@ async def ended(watches: list[asyncio.Task[None]]) -> None:
 
 
 class Taker:
-    """Where an answer goes, which takes all of it at once: see ``begin_of``."""
+    """Receives a response and takes all of it at once: see ``begin_of``."""
 
     async def __call__(self, piece: bytes) -> None:
         pass

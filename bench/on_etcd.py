@@ -194,7 +194,7 @@ class Calls:
         return call, close
 
     async def run(self, made: Callable[[], Awaitable[Any]], at_once: int, seconds: float) -> tuple[float, list[float]]:
-        """CPU a call in µs, and what each took in ms."""
+        """CPU per call in µs, and the duration of each in ms."""
         call, close = await made()
         took: list[float] = []
 
@@ -282,8 +282,8 @@ async def rate(etcd: Etcd, server: KasServer, a_second: int, seconds: float) -> 
 
 
 def turn(etcd: Etcd, server: KasServer, seconds: float) -> None:
-    """A create through kas and a transaction without it, in turn: what one of them meets the other meets, too, and none is at its full
-    speed. Both clients wait in this thread."""
+    """A create through kas and a transaction without it, in turn, so that both run under the same conditions; neither is at full speed.
+    Both clients wait in this thread."""
     calls, client = Calls(etcd), EtcdClient(etcd.config)
     context = ssl.create_default_context(cafile=server.ca)
     connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=context)
@@ -378,8 +378,8 @@ class Watching:
 
 
 async def spread(etcd: Etcd, servers: list[KasServer], watchers: int, changes: int, rounds: int) -> None:
-    """What an event costs a server that alone is watched, and what it costs each of several that are watched as much. A ConfigMap is
-    written straight into etcd, 50 times a second."""
+    """The cost of an event for a server that is watched alone, and for each of several with as many watches. A ConfigMap is written
+    directly to etcd, 50 times a second."""
     client = AsyncClient(etcd.config)
     key = b"/registry/configmaps/bench/one"
     value = (await client.call(RANGE, pb.RangeRequest(key=key))).kvs[0].value

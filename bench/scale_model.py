@@ -54,7 +54,7 @@ class Constants:
 
 @dataclass
 class Cluster:
-    """What is asked of the servers. Rates a second, over the cluster."""
+    """The load of the servers. Rates per second, over the whole cluster."""
 
     nodes: int = 10_000
     pods: int = 500_000
@@ -197,7 +197,7 @@ class Fill:
             self.client.call(TXN, pb.TxnRequest(success=ops))
 
     def change(self, n: int, nodes: int) -> None:
-        """Writes that are a revision each, ``WRITERS`` at a time, as a cluster has them: etcd tells of several at once then."""
+        """Writes with one revision each, ``WRITERS`` at a time, as in a cluster: etcd then sends several events at once."""
         from kas.store.etcd import etcd_pb2 as pb
         from kas.store.etcd.client import PUT
 
@@ -207,7 +207,7 @@ class Fill:
 
 
 class Watches:
-    """Open watches over plain HTTP; ``drain`` reads until nothing comes for a while."""
+    """Open watches over plain HTTP; ``drain`` reads until no data arrive for a while."""
 
     def __init__(self, port: int) -> None:
         self._port, self._selector = port, selectors.DefaultSelector()

@@ -38,7 +38,7 @@ def ended_s(pid: int) -> float:
 
 
 def started(directory: Path, workers: int, held: dict[str, float] | None = None) -> tuple[float, float, float, float]:
-    """Milliseconds of CPU of the supervisor, of the workers, of who has ended, and of them all; ``held`` is told the memory."""
+    """Milliseconds of CPU of the supervisor, of the workers, of ended processes, and of all; ``held`` is called with the memory."""
     with KasServer(directory, "--controllers", "none", workers=workers, prefix=pinned(0)) as server:
         own, all_, ended = own_s(server.pid), cpu_s(server.pid), ended_s(server.pid)
         if held is not None:

@@ -37,7 +37,7 @@ class Nowhere:
 
 @pytest.mark.parametrize("level", ["off", "None", "Metadata", "Request"])
 def test_a_request(benchmark, level, tmp_path):
-    """Both entries of a GET, to a file that is written in batches; the filter is what a request passes."""
+    """Both entries of a GET, to a file that is written in batches; the filter is the part within the request."""
     import asyncio
 
     from kas.audit.batch import Batch

@@ -120,7 +120,7 @@ def test_service_account_token_verified(benchmark):
 
 
 def test_client_certificate_hit(benchmark, tmp_path):
-    """As in every request of a connection that has shown one: the verdict is known, and asked for."""
+    """As for every request of a connection with a client certificate: the result is cached."""
     authority = pki.authority("ca")
     shown = pki.issue([("CN", "jane"), ("O", "dev")], authority)
     authority.write(tmp_path, "ca")

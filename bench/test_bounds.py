@@ -53,7 +53,7 @@ HANDED: Any = SimpleNamespace(scope=SCOPE, proto=SimpleNamespace(receive=_receiv
 
 
 def read(bounds: Bounds | None) -> Callable[[], object]:
-    """Reads a small body in the task there is."""
+    """Reads a small body in the current task."""
 
     def run() -> None:
         try:

@@ -87,7 +87,7 @@ def schema():
 
 @pytest.fixture(scope="module")
 def live(schema) -> dict:
-    """A pod as the store holds it, with three managers."""
+    """A stored pod with three managers."""
     full = pod()
     first = copied(full)
     first["status"] = {}

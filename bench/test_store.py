@@ -45,7 +45,7 @@ def test_get(store: LMDBStore, benchmark: Any) -> None:
 
 
 def test_get_sealed(tmp_path: Path, benchmark: Any) -> None:
-    """With AES-GCM: what opening adds to a read of 6.9 KB."""
+    """With AES-GCM: the cost of decryption in a read of 6.9 KB."""
     cipher, nonce = AESGCM(b"k" * 32), b"n" * 12
 
     class Transformer:

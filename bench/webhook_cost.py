@@ -39,7 +39,7 @@ def configuration(hook: HookServer) -> dict[str, Any]:
 
 
 def labelled(name: str, asked: str) -> dict[str, Any]:
-    """What is created; the label says whether the webhook is asked about it."""
+    """The object to create; its label decides whether the webhook is called."""
     meta = {"name": name, "labels": {"asked": asked}}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"key": "value" * 40}}
 
@@ -59,7 +59,7 @@ class Bench:
         assert status == 201, data
 
     def cpu_us(self) -> float:
-        """Of all processes of the server, without what a start does beside them."""
+        """Of all processes of the server, without the background work of a start."""
         for process in self._processes:
             for task in Path(f"/proc/{process}/task").iterdir():
                 with contextlib.suppress(FileNotFoundError, ProcessLookupError):

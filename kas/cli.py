@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from kas import KUBERNETES_VERSION, __version__
-from kas.meta.stdio import CONTROLS, STANDARD_OUTPUT, name_standard_output, nobody_reads, open_standard_streams
+from kas.meta.stdio import CONTROLS, STANDARD_OUTPUT, has_no_reader, name_standard_output, open_standard_streams
 from kas.meta.suggest import did_you_mean
 
 EXIT_USAGE = 2
@@ -54,7 +54,7 @@ def main(args: Sequence[str] | None = None) -> None:
     except OSError as e:
         if e.filename != STANDARD_OUTPUT:
             raise
-        unheard = nobody_reads(sys.stdout)
+        unheard = has_no_reader(sys.stdout)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still buffered
         if unheard:
             sys.exit(UNHEARD)

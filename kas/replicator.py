@@ -25,7 +25,7 @@ from kas.config.flags.storage import JSON
 from kas.config.options import Completed
 from kas.config.overrides import Override
 from kas.encryption.atrest import EncryptionAtRest
-from kas.encryption.kms.keys import hurry
+from kas.encryption.kms.keys import use_short_timeouts
 from kas.meta import clock
 from kas.meta.fdwait import BEAT
 from kas.observe.process import mappable
@@ -228,7 +228,7 @@ class Cluster:
     def run(self) -> int:
         """Follows the cluster until ``replicator.stop()``; returns the exit code. A KMS plug-in that hangs does not
         delay values that do not need it."""
-        hurry()
+        use_short_timeouts()
         note = read_note(self._path)
         # Only this cluster's history may be compacted.
         client = Client(replace(self._config, cluster_id=note.cluster_id if note is not None else 0))

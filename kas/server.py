@@ -293,7 +293,7 @@ class Server:
         """Reads the token files, after the supervisor has made them and an external signer has answered. Needs a running event loop."""
         if external.wanted(self.options.raw):
             self.external = external.External(
-                self.options.raw, self.audiences, self.metrics, self.revocation.tell, self.counts_as, self.egress, self.name,
+                self.options.raw, self.audiences, self.metrics, self.revocation.notify, self.counts_as, self.egress, self.name,
             )
         self.credentials.load(self.external)
         self.revocation.listeners.append(self.credentials.bearer.invalidate)
@@ -346,7 +346,7 @@ class Server:
             own=self.extensions.admission,
         )  # fmt: skip
         if self.extensions.admission:  # an extension may change ``a.obj`` to any depth
-            self.registries.keep_apart()
+            self.registries.disable_sharing()
         self.admission = AdmissionChain(plugins, admission_order.observer(self.metrics))
         if self.tracer is not None:
             self.tracer.observe(self.admission, {"start_mutate": "admit", "start_validate": "validate"})

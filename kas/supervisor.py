@@ -65,7 +65,7 @@ class Worker:
     def __init__(self, index: int, pid: int, pipe: int, sockets: dict[str, socket.socket]) -> None:
         self.index, self.pid, self.pipe, self.sockets = index, pid, pipe, sockets
         self.ready, self.report = False, b""
-        self.said = self.beats = 0  # heartbeats received on the pipe; their number at the last look
+        self.heartbeats = self.beats = 0  # heartbeats received on the pipe; their number at the last look
         self.silent_s = 0.0  # time without a heartbeat in which this process ran
         self.deaf = False  # new connections go to the other workers
         self.killed_at: float | None = None  # when it is killed if it has not ended
@@ -315,12 +315,12 @@ class _Supervisor:
             r, w = os.pipe()
             os.set_blocking(r, False)
             made.append((Worker(i, -1, r, self._bound()), w))
-        heard, said = os.pipe()
+        heard, write_end = os.pipe()
         loader = fork()
         if not loader:
             os.close(heard)
-            self._loader(made, said)
-        for fd in (said, *(w for _, w in made)):
+            self._loader(made, write_end)
+        for fd in (write_end, *(w for _, w in made)):
             os.close(fd)
         text = self._read_to_end(heard)
         os.close(heard)
@@ -337,7 +337,7 @@ class _Supervisor:
             self.workers[child.pid] = child
         return True
 
-    def _loader(self, made: list[tuple[Worker, int]], said: int) -> NoReturn:
+    def _loader(self, made: list[tuple[Worker, int]], write_end: int) -> NoReturn:
         """Imports, forks a worker for each of ``made`` with the write end of its report pipe, and reports their process ids."""
         text = "ok"
         try:
@@ -350,7 +350,7 @@ class _Supervisor:
             for child, report in made:
                 pid = fork()
                 if not pid:
-                    os.close(said)
+                    os.close(write_end)
                     for other, end in made:
                         os.close(other.pipe)
                         if other is not child:
@@ -367,7 +367,7 @@ class _Supervisor:
 
             _log(self.options, traceback.format_exc(), "error", "")
             text = f"workers could not be loaded: {type(e).__name__}: {e}"
-        os.write(said, text.encode())
+        os.write(write_end, text.encode())
         os._exit(0)
 
     def _fork(self, work: Callable[[int], None], sockets: dict[str, socket.socket] | None = None) -> Worker:
@@ -536,7 +536,7 @@ class _Supervisor:
         now, limit = time.monotonic(), self.options.raw.worker_timeout
         passed, self.looked_at = min(now - self.looked_at, 2 * LOOK_EVERY_S), now
         for w in self.workers.values():
-            beats = self.shared.memory.beats(w.index) if w.index >= 0 else w.said
+            beats = self.shared.memory.beats(w.index) if w.index >= 0 else w.heartbeats
             if w.killed_at is not None and now >= w.killed_at:
                 self._signal(w, signal.SIGKILL)
             elif not w.ready or not limit or beats != w.beats:
@@ -552,13 +552,13 @@ class _Supervisor:
                     self._signal(w, signal.SIGKILL)
                 elif w.silent_s >= limit / 3 and w.index >= 0 and not w.deaf and self._others_answer():
                     _log(self.options, f"worker {w.index} has not answered for {w.silent_s:.0f} s: new connections go to others")
-                    self._deafen(w)
+                    self._shut_down_listeners(w)
 
     def _others_answer(self) -> bool:
         return any(w.ready and not w.silent_s for w in self.workers.values() if w.index >= 0)
 
     @staticmethod
-    def _deafen(w: Worker) -> None:
+    def _shut_down_listeners(w: Worker) -> None:
         """Shuts down a worker's listening sockets, whichever process has a descriptor of them; connections not accepted yet are reset."""
         w.deaf = True
         for s in w.sockets.values():
@@ -576,7 +576,7 @@ class _Supervisor:
             os.close(w.pipe)
             w.pipe = -1
             return
-        w.said += data.count(BEAT)
+        w.heartbeats += data.count(BEAT)
         w.report += data.replace(BEAT, b"")
         if w.report.startswith(b"ready\n"):
             w.ready, w.report = True, w.report[6:]
@@ -589,7 +589,7 @@ class _Supervisor:
             w = self.workers.pop(pid, None)
             if w is None:
                 continue
-            self._deafen(w)
+            self._shut_down_listeners(w)
             for s in w.sockets.values():
                 s.close()
             if w.pipe >= 0:
@@ -608,7 +608,7 @@ class _Supervisor:
                 self._give_up()
                 continue
             if w.index >= 0:
-                self._bury(w)
+                self._release(w)
             if self.renewing or (code == EXIT_LOST and w.index == REPLICATOR):
                 self._renew()
                 continue
@@ -623,14 +623,14 @@ class _Supervisor:
             time.sleep(0.05 * 2 ** (len(deaths) - 1) if len(deaths) > 1 else 0)
             self._spawn(w.index)
 
-    def _bury(self, w: Worker) -> None:
+    def _release(self, w: Worker) -> None:
         """Frees what the worker held, and ends the count of what was open in it."""
         for shared in (self.shared, *self.others):
             shared.memory.reap(w.index)
-        from kas.observe.metrics import bury
+        from kas.observe.metrics import drop_gauges
 
         try:
-            bury(self.options.run_dir, w.index)
+            drop_gauges(self.options.run_dir, w.index)
         except OSError as e:  # a full disk: the old gauges count until the replacement writes its own
             _log(self.options, f"the gauges of {w.name} could not be removed yet: {e}")
 

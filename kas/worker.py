@@ -33,7 +33,7 @@ from kas.director import Director
 from kas.edge import messagelimit, slowreaders
 from kas.edge.asgi import App
 from kas.edge.body import Bounds
-from kas.edge.descriptors import DescriptorGate, held, hold_little, sent, wait_for_words
+from kas.edge.descriptors import DescriptorGate, defer_accept, held, limit_buffers, sent
 from kas.edge.dispatch import Dispatcher
 from kas.edge.unusedconnections import LOOK_EVERY_S, UnusedConnections
 from kas.endpoints import respond, translate
@@ -82,7 +82,7 @@ HEARD_S = 0.02  # in which granian's threads mostly have learnt of the end
 QUIET_S = 0.5  # how long a server that ends still serves requests on open connections while it is never idle
 LEAST_DRAINED_PER_S = 200.0  # watches of all workers that end in --shutdown-watch-termination-grace-period, as in kube-apiserver
 # The controllers that lead clients and other servers to this one, or would restore that: kas.controllers.peerleases,
-# masterleases, essentials.
+# masterleases, bootstrapcontroller.
 LEADING_HERE = ("peer-endpoint-lease", "kubernetes-service-endpoint-lease", "kubernetes-service-endpoints", "bootstrap-controller")
 EXIT_DEAF = 3
 MAP_FULL = "MDB_MAP_FULL"
@@ -198,7 +198,7 @@ async def _serve(
     server.started = True
     ports = [socket.socket(fileno=os.dup(fd)) for fd in sockets.values()]
     for bound in ports:
-        hold_little(bound)
+        limit_buffers(bound)
     descriptor_gate = DescriptorGate(ports, spare_descriptors(), lambda: _give_up(server))
     outgoing.share_out(outgoing_descriptors())
     for listener in listeners:
@@ -206,8 +206,8 @@ async def _serve(
     if server.spdy_listener is not None:
         await server.spdy_listener.start()
     for bound in ports:
-        wait_for_words(bound)
-    LoopTime(server.metrics, _describe_request, [descriptor_gate.glance, Cycles().look]).start()
+        defer_accept(bound)
+    LoopTime(server.metrics, _describe_request, [descriptor_gate.check_sometimes, Cycles().look]).start()
     runner = server.runner([
         ("silent connections", LOOK_EVERY_S, functools.partial(asyncio.to_thread, unused.look)),
         ("answers that are not taken", slowreaders.LOOK_EVERY_S, stuck.due),

@@ -51,7 +51,7 @@ def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 class Soak:
-    """What the threads share. ``wrong`` collects what must not happen."""
+    """The state that the threads share. ``wrong`` collects violations."""
 
     def __init__(self, server: KasServer, watchers: int, pause: float) -> None:
         self.server, self.watchers = server, watchers
@@ -137,7 +137,7 @@ class Soak:
             time.sleep(self.pause)
 
     def crowd(self, size: int) -> None:
-        """So many watches, read as they come; one that ends is opened anew."""
+        """So many watches, read as events arrive; one that ends is started again."""
         head = (
             f"GET {CONFIG_MAPS}?watch=true&labelSelector=soak HTTP/1.1\r\nHost: x\r\n"
             f"Authorization: Bearer {self.server.token}\r\n\r\n"
@@ -168,7 +168,7 @@ class Soak:
         s.close()
 
     def watch(self) -> None:
-        """One watch after the other: each goes on where the last one ended, and is held against what that was told."""
+        """One watch after the other: each continues where the last one ended, and its events are compared with the last one's."""
         revision, state = "", {}
         while not self.stop.is_set():
             try:
@@ -199,7 +199,7 @@ class Soak:
                     self.count("watches cut")
 
     def event(self, event: dict, revision: str, state: dict[str, str]) -> str:
-        """Takes an event in; what it may not be goes to ``wrong``. Returns its revision."""
+        """Processes an event; violations go to ``wrong``. Returns its revision."""
         meta = event["object"]["metadata"]
         name, new = meta["name"], meta["resourceVersion"]
         if int(new) <= int(revision):
@@ -305,7 +305,7 @@ class Soak:
         self.ask(self.connect(), "POST", f"{path}?dryRun=All", body, ctype, "m-token")
 
     def silent(self, rng: random.Random) -> None:
-        """Connections over which nothing is said."""
+        """Connections that send nothing."""
         idle = [socket.create_connection(("127.0.0.1", self.server.port), 10) for _ in range(100)]
         idle += [self.dial() for _ in range(20)]
         self.stop.wait(rng.choice((0.1, 5)))
@@ -313,7 +313,7 @@ class Soak:
             s.close()
 
     def noise(self, rng: random.Random) -> None:
-        """Bytes that mean nothing, or half of something."""
+        """Random bytes, or half of a request."""
         with self.dial() as s:
             s.settimeout(1)
             half = b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * rng.randrange(500)
@@ -321,7 +321,7 @@ class Soak:
             s.recv(1000)
 
     def lists(self, rng: random.Random) -> None:
-        """Everything, asked for and not read."""
+        """Lists of all objects that are requested and not read."""
         with self.dial() as s:
             s.sendall(f"GET /api/v1/configmaps HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {self.server.token}\r\n\r\n".encode())
             self.stop.wait(1)
@@ -338,7 +338,7 @@ class Soak:
             s.recv(1000)
 
     def definitions(self, rng: random.Random) -> None:
-        """A wide custom resource definition and objects of it, made and taken away."""
+        """A wide custom resource definition and objects of it, created and deleted."""
         c, plural = self.connect(), f"soaks{rng.randrange(10_000)}"
         fields = {f"f{i}": {"type": "string", "pattern": f"^a{{1,{i + 1}}}$", "default": "a"} for i in range(rng.choice((10, 400)))}
         schema = {"type": "object", "properties": {"spec": {"type": "object", "default": {}, "properties": fields}}}
@@ -359,7 +359,7 @@ class Soak:
     # --- at the end
 
     def check_writes(self) -> None:
-        """What was acknowledged last is what is stored."""
+        """The last acknowledged write must be the stored one."""
         _, body = self.ask(self.connect(), "GET", f"{CONFIG_MAPS}?labelSelector=soak")
         stored = {o["metadata"]["name"]: o["data"]["v"] for o in json.loads(body)["items"]}
         for name, value in self.acknowledged.items():
@@ -368,7 +368,7 @@ class Soak:
 
 
 def processes(server: KasServer) -> list[int]:
-    """The workers, and the TLS front where there is one."""
+    """The workers, and the TLS front if there is one."""
     front = server.front_pid()
     return [*server.worker_pids(), *([front] if front else [])]
 
@@ -395,8 +395,8 @@ def kinds(pids: list[int]) -> dict[str, int]:
 
 
 def left_over(pids: list[int], before: dict[str, int]) -> dict[str, int]:
-    """Which kinds of descriptors are more than ``before`` by more than ``LEFT``, once nobody is connected any more and idle connections
-    have had their time to be closed."""
+    """The kinds of descriptors of which there are more than ``before`` by more than ``LEFT``, after all clients have disconnected and idle
+    connections have had time to be closed."""
     until = time.monotonic() + 90
     while True:
         more = {kind: n - before.get(kind, 0) for kind, n in kinds(pids).items() if n - before.get(kind, 0) > LEFT}
@@ -406,7 +406,7 @@ def left_over(pids: list[int], before: dict[str, int]) -> dict[str, int]:
 
 
 def run(server: KasServer, args: argparse.Namespace) -> Soak:
-    """Everything at once for the time asked for."""
+    """Runs everything at the same time for the given duration."""
     soak = Soak(server, args.watchers, args.pause)
     c = soak.connect()
     soak.ask(c, "POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})

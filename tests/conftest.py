@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from kas import kinds
 from kas.testing.server import KasServer
-from tests import need
+from tests import prerequisites
 from tests.etcd import Etcd
 
 kinds.install()
@@ -114,9 +114,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Fails or skips a test that stands for tests that cannot be generated: see need.py."""
+    """Fails or skips a test that stands for tests that cannot be generated: see prerequisites.py."""
     if mark := item.get_closest_marker("missing"):
-        need.give_up(*mark.args)
+        prerequisites.give_up(*mark.args)
 
 
 _areas: dict[str, dict[str, int]] = {}

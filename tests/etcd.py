@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kas.store.errors import StoreError
 from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import RANGE, REVOKE, STATUS, TIME_TO_LIVE, Client, Config
-from tests import need, ports
+from tests import ports, prerequisites
 
 if TYPE_CHECKING:
     from tests.robustness.shims import SlowDisk
@@ -24,7 +24,7 @@ START_S = 60.0
 def snapshots() -> str:
     """Returns the program that restores and describes snapshots: etcdutl, because etcdctl no longer does from 3.6 on; etcdctl for an old
     version."""
-    return shutil.which("etcdutl") or need.program("etcdctl", "Debian's etcd-client")
+    return shutil.which("etcdutl") or prerequisites.program("etcdctl", "Debian's etcd-client")
 
 
 class Etcd:
@@ -34,7 +34,7 @@ class Etcd:
     def __init__(
         self, directory: Path, name: str = "default", peers: dict[str, str] | None = None, files: tuple[str, str, str] | None = None,
     ) -> None:  # fmt: skip
-        self.program = need.program("etcd", "Debian's etcd-server")
+        self.program = prerequisites.program("etcd", "Debian's etcd-server")
         self.data, self.log, self.name = Path(directory) / "etcd", Path(directory) / f"etcd-{name}.log", name
         self.url, self.files = f"http{'s' if files else ''}://127.0.0.1:{ports.reserve()}", files
         self.peers = peers or {name: f"http://127.0.0.1:{ports.reserve()}"}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kas.config.validation import BACKENDS
-from tests import need
+from tests import prerequisites
 
 ROOT = Path(__file__).parents[1]
 KAS = ROOT / "kas"
@@ -349,7 +349,7 @@ def test_no_pattern_repeats_a_group_possessively():
 
 
 def test_ruff_is_clean():
-    need.module("ruff")
+    prerequisites.module("ruff")
     done = subprocess.run([sys.executable, "-m", "ruff", "check", "."], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:]
 

@@ -91,7 +91,7 @@ class Generator:
         self.enums = {e["name"]: e for e in facts["enums"]}
 
     def element(self, field: dict[str, Any]) -> dict[str, Any]:
-        """Returns the schema of one value of a field, whatever its cardinality."""
+        """Returns the schema of one value of a field, whether it is a list or not."""
         if field["type"] != "message":
             out = dict(SCALARS[field["type"]])
             enum = self.enums.get(field.get("enum", ""))

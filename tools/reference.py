@@ -81,7 +81,7 @@ def build(directory: Path, mirror: str) -> None:
 
 
 def free_port() -> int:
-    """Returns a port on which nothing listens at this moment."""
+    """Returns a port that is free at this moment."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return int(s.getsockname()[1])

@@ -214,13 +214,13 @@ def effective(
 def merge_tolerations(first: list[Obj], second: list[Obj]) -> list[Obj]:
     """Return both lists without tolerations that another one covers (``pkg/util/tolerations.MergeTolerations``)."""
     everything = [*first, *second]
-    later = Broadest()
+    later = TolerationIndex()
     covered = [False] * len(everything)
     for i in range(len(everything) - 1, -1, -1):
         covered[i] = later.covers(everything[i], but_itself=True)
         later.add(everything[i])
     out: list[Obj] = []
-    before = Broadest()
+    before = TolerationIndex()
     for one, is_covered in zip(everything, covered, strict=True):
         if not is_covered and not before.covers(one):
             out.append(one)
@@ -228,7 +228,7 @@ def merge_tolerations(first: list[Obj], second: list[Obj]) -> list[Obj]:
     return out
 
 
-class Broadest:
+class TolerationIndex:
     """Index of the broadest tolerations, to find a covering one without scanning all. Tolerations that differ only in tolerationSeconds
     share an entry."""
 

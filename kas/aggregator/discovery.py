@@ -36,7 +36,7 @@ _KIND: dict[str, Any] = {"group": "", "version": "", "kind": ""}
 _LEGACY = builtin_kind("meta.k8s.io", "v1", "APIResourceList").type
 
 
-class _Said(NamedTuple):
+class _LastResponse(NamedTuple):
     """The last good answer of one Service: resources in the form of APIGroupDiscoveryList, by group version. ``legacy``: it has no
     aggregated discovery."""
 
@@ -50,7 +50,7 @@ class Discovery:
 
     def __init__(self, services: APIServices, proxy: Proxy, changed: Callable[[], None]) -> None:
         self._services, self._proxy, self._changed = services, proxy, changed
-        self._said: dict[ServiceReference, _Said] = {}
+        self._responses: dict[ServiceReference, _LastResponse] = {}
         self._shown: dict[str, tuple[tuple[dict[str, Any], ...], bool]] = {}  # APIService -> (resources, whether they are current)
         self._service_of: dict[str, ServiceReference] = {}  # the Services of APIServices at the last change
         self._dirty: set[ServiceReference] = set()
@@ -74,7 +74,7 @@ class Discovery:
             service = self._services.by_name.get(name)
             before = self._service_of.pop(name, None)
             if before is not None and before not in self._services.by_service:
-                self._said.pop(before, None)
+                self._responses.pop(before, None)
             if service is None or service.service is None:
                 self._shown.pop(name, None)
             else:
@@ -111,12 +111,12 @@ class Discovery:
             services = list(self._services.by_service.get(key, {}).values())
             found: dict[str, tuple[tuple[dict[str, Any], ...], bool]] = {}
             available = next((s for s in services if s.available), None)
-            said = await self._whole(key, available) if available is not None else None
+            response = await self._whole(key, available) if available is not None else None
             for s in services:
-                if said is not None and not said.legacy:
+                if response is not None and not response.legacy:
                     # A version that the backend does not list has no resources, and that is current.
-                    found[s.name] = (said.versions.get(s.group_version, ()), True)
-                elif said is not None and s.available:
+                    found[s.name] = (response.versions.get(s.group_version, ()), True)
+                elif response is not None and s.available:
                     resources = await self._legacy(s)
                     found[s.name] = (resources or (), resources is not None)
                 else:
@@ -127,24 +127,24 @@ class Discovery:
         if before != found:
             self._changed()
 
-    async def _whole(self, key: ServiceReference, service: APIService) -> _Said | None:
+    async def _whole(self, key: ServiceReference, service: APIService) -> _LastResponse | None:
         """Query a Service; None if there is no good answer."""
-        known = self._said.get(key) or _Said()
+        known = self._responses.get(key) or _LastResponse()
         headers = [(b"accept", _ACCEPT)] + ([(b"if-none-match", known.etag.encode("latin-1", "replace"))] if known.etag else [])
         try:
-            status, said, body = await self._proxy.ask(service, "GET", "/apis", PROBER, headers, MOST_BYTES, TIMEOUT_S)
+            status, response_headers, body = await self._proxy.ask(service, "GET", "/apis", PROBER, headers, MOST_BYTES, TIMEOUT_S)
             if status == 304 and known.etag:
                 return known
             if status == 503:
                 raise BackendError(f"returned non-success response code: {status}")
-            headers_said = {k: v.decode("latin-1") for k, v in said}
-            if status != 200 or not _is_aggregated(headers_said.get(b"content-type", "")):
-                return _Said(legacy=True)
-            found = _Said(headers_said.get(b"etag", ""), versions=await step(len(body) >= LARGE, read_groups, body))
+            found_headers = {k: v.decode("latin-1") for k, v in response_headers}
+            if status != 200 or not _is_aggregated(found_headers.get(b"content-type", "")):
+                return _LastResponse(legacy=True)
+            found = _LastResponse(found_headers.get(b"etag", ""), versions=await step(len(body) >= LARGE, read_groups, body))
         except (BackendError, ValueError) as e:
             log.info("discovery of %s/%s: %s", key.namespace, key.name, e)
             return None
-        self._said[key] = found
+        self._responses[key] = found
         return found
 
     async def _legacy(self, service: APIService) -> tuple[dict[str, Any], ...] | None:
@@ -163,10 +163,10 @@ class Discovery:
 def _is_aggregated(content_type: str) -> bool:
     """Return whether the content type is the one ``_ACCEPT`` requests."""
     base, *params = (part.strip() for part in content_type.split(";"))
-    said = {name.strip().lower(): value.strip().strip('"') for name, _, value in (p.partition("=") for p in params)}
+    parameters = {name.strip().lower(): value.strip().strip('"') for name, _, value in (p.partition("=") for p in params)}
     return (
-        base.lower() == "application/json" and said.get("g") == "apidiscovery.k8s.io" and said.get("v") in ("v2", "v2beta1")
-        and said.get("as") == "APIGroupDiscoveryList"
+        base.lower() == "application/json" and parameters.get("g") == "apidiscovery.k8s.io" and parameters.get("v") in ("v2", "v2beta1")
+        and parameters.get("as") == "APIGroupDiscoveryList"
     )  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from kas.request.http import Request, Response, Result
 
 if TYPE_CHECKING:
     from kas.endpoints.openapi import Document, OpenAPI
-    from kas.endpoints.openapi.pieces import Brought
+    from kas.endpoints.openapi.pieces import PartIndex
 
 log = logging.getLogger("kas.aggregator")
 
@@ -167,9 +167,9 @@ class OpenAPIs:
             tag = hashlib.sha512(orjson.dumps([content_type, *sources])).hexdigest().upper()
             specs = [kept.value for _, kept in found]
 
-            def extend(document: dict[str, Any], brought: Brought) -> None:
+            def extend(document: dict[str, Any], part_index: PartIndex) -> None:
                 for spec in specs:
-                    merge(document, spec, brought)
+                    merge(document, spec, part_index)
 
             document = openapi.Document(await asyncio.to_thread(local.extended_v2, content_type, extend), content_type, f'"{tag}"')
             self._merged[content_type] = (sources, document)
@@ -288,12 +288,12 @@ def _read_spec(body: bytes) -> dict[str, Any]:
     return spec
 
 
-def merge(into: dict[str, Any], spec: dict[str, Any], brought: Brought | None = None) -> None:
-    """Add the paths that exist neither in ``into`` nor in ``brought``, with the definitions and parameters they need. A definition whose
+def merge(into: dict[str, Any], spec: dict[str, Any], part_index: PartIndex | None = None) -> None:
+    """Add the paths that exist neither in ``into`` nor in ``part_index``, with the definitions and parameters they need. A definition whose
     name is taken by a different one is renamed (``MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters``). ``spec`` is not
     modified."""
-    has_path: Callable[[str], bool] = brought.has_path if brought is not None else lambda path: False
-    definition: Callable[[str], Any] = brought.definition if brought is not None else lambda name: None
+    has_path: Callable[[str], bool] = part_index.has_path if part_index is not None else lambda path: False
+    definition: Callable[[str], Any] = part_index.definition if part_index is not None else lambda name: None
     paths = {path: item for path, item in spec["paths"].items() if path not in into["paths"] and not has_path(path)}
     if not paths:
         return

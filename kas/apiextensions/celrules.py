@@ -312,7 +312,7 @@ class _Run:
             at = rule.path if path == NIL_PATH else f"{path}.{rule.path}"  # also for a map entry: "spec.[a]"
         unchanged = self.ratchet and not rule.uses_old and change.is_none()
 
-        def tell(error: FieldError) -> None:
+        def report(error: FieldError) -> None:
             if unchanged:
                 self.warnings.append(str(error))
             else:
@@ -327,12 +327,12 @@ class _Run:
             elif isinstance(text, cel.CostLimitError):
                 why = f"no further validation rules will be run due to call cost exceeds limit for messageExpression: {rule.asked}"
             if why:
-                tell(field.invalid(at, node.kind, why))
+                report(field.invalid(at, node.kind, why))
                 raise OutOfBudget
             self.left -= cost
             words = _message(text) or words
         shown = field.OMIT_VALUE if node.kind in ("object", "array") else value
-        tell(_error(rule.reason, at, shown, words))
+        report(_error(rule.reason, at, shown, words))
 
     def stop(self, error: FieldError) -> None:
         self.errors.append(error)

@@ -165,7 +165,7 @@ def schema_of(definition: Obj, version: str) -> Obj:
     found: Obj = next((v for v in spec.get("versions") or () if v["name"] == version), {})
     validation = found.get("schema") or spec.get("validation") or {}
     out: Obj = schemadefaults.pruned(validation.get("openAPIV3Schema") or {})
-    _lean(out, {})
+    _compact(out, {})
     return {**out, "x-kubernetes-preserve-unknown-fields": True} if spec.get("preserveUnknownFields") else out
 
 
@@ -173,25 +173,25 @@ _TEXTS = ("description", "title", "example", "externalDocs")
 _ONE, _MANY = frozenset(("items", "additionalProperties", "not")), frozenset(("allOf", "anyOf", "oneOf"))
 
 
-def _lean(schema: Obj, known: dict[tuple[Any, ...], Obj]) -> Obj:
+def _compact(schema: Obj, known: dict[tuple[Any, ...], Obj]) -> Obj:
     """Remove descriptive texts from the schema, in place, and share one object among equal subschemas.
 
     In real definitions one in three subschemas is a repetition: pods, selectors and references to secrets occur many times.
     """
     for name in _TEXTS:
         schema.pop(name, None)
-    said: list[Any] = []
+    signature: list[Any] = []
     for name, value in schema.items():
         if name in _ONE and isinstance(value, dict):
-            schema[name] = below = _lean(value, known)
-            said += name, id(below)
+            schema[name] = below = _compact(value, known)
+            signature += name, id(below)
         elif name in _MANY and value:
-            schema[name] = parts = [_lean(part, known) for part in value]
-            said += name, *map(id, parts)
+            schema[name] = parts = [_compact(part, known) for part in value]
+            signature += name, *map(id, parts)
         elif name == "properties" and value:
             for key, inner in value.items():
-                value[key] = _lean(inner, known)
-            said += name, *value, *map(id, value.values())
+                value[key] = _compact(inner, known)
+            signature += name, *value, *map(id, value.values())
         else:
-            said += name, repr(value)
-    return known.setdefault(tuple(said), schema)
+            signature += name, repr(value)
+    return known.setdefault(tuple(signature), schema)

@@ -122,7 +122,7 @@ def _go_references(u: UserInfo) -> str:
     return " ".join(asked)
 
 
-class LastModes:
+class ModeCache:
     """Remembers the mode that last succeeded for each requester, to try it first: a client tends to impersonate in the same way again
     (``modeIndexCache``).
 
@@ -149,7 +149,7 @@ class LastModes:
 
 
 @eager
-async def impersonate(authorizer: Authorizer, request: Attributes, wanted: UserInfo, last: LastModes) -> tuple[UserInfo, str]:
+async def impersonate(authorizer: Authorizer, request: Attributes, wanted: UserInfo, last: ModeCache) -> tuple[UserInfo, str]:
     """Return (the user to continue as, the constraint for the audit log or ""). Raises ApiError 403 if the requester may not.
 
     ``request`` holds the attributes of the request itself; its user is the requester.

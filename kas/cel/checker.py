@@ -24,8 +24,8 @@ from kas.cel.types import (
     most_general,
     optional_of,
     param,
-    said,
     substitute,
+    type_text,
     variables_of,
 )
 from kas.cel.values import type_of_value
@@ -82,13 +82,13 @@ class _Checker:
     def shown(self, t: Type) -> Type:
         return substitute(self.bound, t, False)
 
-    def said(self, t: Type) -> str:
+    def type_text(self, t: Type) -> str:
         """Return a type as errors show it, with its bound type variables replaced."""
-        return said(self.shown(t))
+        return type_text(self.shown(t))
 
     def require(self, node: Node, wanted: Type) -> None:
         if not self.accepts(wanted, node.type):
-            self.report(node.at, f"expected type '{self.said(wanted)}' but found '{self.said(node.type)}'")
+            self.report(node.at, f"expected type '{self.type_text(wanted)}' but found '{self.type_text(node.type)}'")
 
     def visit(self, node: Node) -> Type:
         if node.shared and node.type is not None:
@@ -172,7 +172,7 @@ class _Checker:
                 self.report(at, f"undefined field '{field}'")
                 return ERROR
             return found
-        self.report(at, f"type '{said(t)}' does not support field selection")
+        self.report(at, f"type '{type_text(t)}' does not support field selection")
         return DYN
 
     # --- calls
@@ -220,7 +220,7 @@ class _Checker:
             ok = True
             for arg in args:
                 if not self.accepts(BOOL, arg.type):
-                    self.report(arg.at, f"expected type 'bool' but found '{self.said(arg.type)}'")
+                    self.report(arg.at, f"expected type 'bool' but found '{self.type_text(arg.type)}'")
                     ok = False
             node.overloads = list(function.overloads)
             return BOOL if ok else ERROR
@@ -243,8 +243,8 @@ class _Checker:
                 result = DYN
         if result is None:
             found_types = [substitute(self.bound, t, True) for t in given]
-            shown = ", ".join(map(said, found_types[1 if target is not None else 0 :]))
-            on = f"{said(found_types[0])}." if target is not None else ""
+            shown = ", ".join(map(type_text, found_types[1 if target is not None else 0 :]))
+            on = f"{type_text(found_types[0])}." if target is not None else ""
             self.report(node.at, f"found no matching overload for '{function.name}' applied to '{on}({shown})'")
             return ERROR
         return result
@@ -263,7 +263,7 @@ class _Checker:
         if self._is_optional(shown):
             return shown.params[0]
         if not is_dyn(t):
-            self.report(node.at, f"expected type 'optional_type({self.said(t)})' but found '{self.said(t)}'")
+            self.report(node.at, f"expected type 'optional_type({self.type_text(t)})' but found '{self.type_text(t)}'")
         return t
 
     def _list(self, node: ListOf) -> Type:
@@ -311,7 +311,8 @@ class _Checker:
             if wanted is None:
                 self.report(at, f"undefined field '{field}'")
             elif not self.accepts(wanted, own):
-                self.report(at, f"expected type of field '{field}' is '{self.said(wanted)}' but provided type is '{self.said(own)}'")
+                expected, provided = self.type_text(wanted), self.type_text(own)
+                self.report(at, f"expected type of field '{field}' is '{expected}' but provided type is '{provided}'")
         return out
 
     def _not_a_message(self, at: int, t: Type) -> None:
@@ -336,7 +337,7 @@ class _Checker:
                 self.accepts(DYN, ranged)
             first = second = DYN
         else:
-            message = f"expression of type '{said(ranged)}' cannot be range of a comprehension (must be list, map, or dynamic)"
+            message = f"expression of type '{type_text(ranged)}' cannot be range of a comprehension (must be list, map, or dynamic)"
             self.report(node.range.at, message)
         self.scopes.append({node.accumulator: Variable(node.accumulator, accumulated)})
         inner = {node.variable: Variable(node.variable, first)}

@@ -58,8 +58,8 @@ def compile_expression(
 
 def unfit(found: Type, wanted: Sequence[Type]) -> str:
     """Return the error text for an expression whose type is none of ``wanted``."""
-    said = str(wanted[0]) if len(wanted) == 1 else "one of [" + " ".join(map(str, wanted)) + "]"
-    return f"must evaluate to {said} but got {found}"
+    expected = str(wanted[0]) if len(wanted) == 1 else "one of [" + " ".join(map(str, wanted)) + "]"
+    return f"must evaluate to {expected} but got {found}"
 
 
 def device_selector(text: str, path: str, allowance: CompileBudget) -> list[FieldError]:

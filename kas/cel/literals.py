@@ -9,7 +9,7 @@ from kas.cel.library.standard import to_duration, to_timestamp
 from kas.cel.library.texts import CLAUSES, misfit, render
 from kas.cel.problems import CompileError, EvaluationError, Problem
 from kas.cel.syntax import SEARCHES, Call, Const, Fold, ListOf, MapOf, Node, Select
-from kas.cel.types import Type, said
+from kas.cel.types import Type, type_text
 from kas.meta.regex import MOST_INSTRUCTIONS, RegexError, compiled
 
 MOST_PATTERNS = 2 * MOST_INSTRUCTIONS  # in one expression: some 0.1 s
@@ -65,7 +65,10 @@ def _inner(t: Type) -> Type:
 
 def _unlike(items: list[tuple[Node, Type]]) -> list[Problem]:
     """Return a problem for each item whose type differs from the first item's."""
-    return [Problem(node.at, f"expected type '{said(items[0][1])}' but found '{said(t)}'") for node, t in items[1:] if t != items[0][1]]
+    if not items:
+        return []
+    first = items[0][1]
+    return [Problem(node.at, f"expected type '{type_text(first)}' but found '{type_text(t)}'") for node, t in items[1:] if t != first]
 
 
 def _problem(node: Call) -> Problem | None:

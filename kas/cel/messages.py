@@ -26,9 +26,9 @@ from kas.cel.types import (
     list_of,
     map_of,
     nullable,
-    said,
     struct,
     type_of,
+    type_text,
 )
 from kas.cel.values import NS, Duration, Message, Timestamp, TypeValue, Uint, key_value, type_of_value
 
@@ -67,7 +67,7 @@ def _float(v: Any) -> float:
 
 
 def _unsupported(v: Any, wanted: str) -> EvaluationError:
-    return EvaluationError(f"unsupported native conversion from {said(type_of_value(v))} to '{wanted}'")
+    return EvaluationError(f"unsupported native conversion from {type_text(type_of_value(v))} to '{wanted}'")
 
 
 def _json(v: Any) -> Any:

@@ -54,7 +54,7 @@ def unescape(name: str) -> str | None:
         return name
     bad = False
 
-    def said(found: re.Match[str]) -> str:
+    def unescaped(found: re.Match[str]) -> str:
         nonlocal bad
         word = found[0][2:-2]
         if word in _UNESCAPES:
@@ -62,7 +62,7 @@ def unescape(name: str) -> str | None:
         bad = bad or not (word in RESERVED or word in LITERALS) or found[0] != name
         return word
 
-    out = _ESCAPED.sub(said, name)
+    out = _ESCAPED.sub(unescaped, name)
     return None if bad else out
 
 

@@ -52,7 +52,7 @@ LIST, MAP = Type("list"), Type("map")  # without parameters, the form in which v
 _SAID = {"null_type": "null", "duration": "duration", "timestamp": "timestamp"}
 
 
-def said(t: Type) -> str:
+def type_text(t: Type) -> str:
     """Format a type for the checker's errors (cel-go's ``FormatCELType``)."""
     return _spelled(t, lambda t: f"wrapper({t.name})" if isinstance(t, Nullable) else _SAID.get(t.kind, t.name))
 

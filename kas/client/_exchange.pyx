@@ -173,7 +173,7 @@ cdef class Wire:
         if self._tls is not None:
             if not self.ready.done():
                 self._sealed.write(data)
-                self._shake_hands(self._tls)
+                self._handshake(self._tls)
                 if not self.ready.done() or self._ended:
                     return
                 data = self._opened(b"")

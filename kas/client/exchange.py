@@ -14,7 +14,7 @@ from typing import Any, cast
 from kas.client._exchange import Wire
 from kas.client.alerts import tls_text
 from kas.client.chunks import LINES, ChunkError, Chunks
-from kas.client.handshakes import goes_on, shake, step
+from kas.client.handshakes import goes_on, handshake_step, step
 from kas.client.http import (
     CONNECT_TIMEOUT_S,
     MAX_HEAD,
@@ -91,7 +91,7 @@ class Exchange(Wire, asyncio.Protocol):
         self.ready: asyncio.Future[None] = self._loop.create_future()
         self._body = bytearray()
         self._between = ""  # the addresses of both ends
-        self._shake_task: asyncio.Task[None] | None = None  # the event loop itself keeps no reference
+        self._handshake_task: asyncio.Task[None] | None = None  # the event loop itself keeps no reference
         self._heard = 0  # bytes of the handshake so far
         self._later = self._over = False  # whether more is to be taken in another turn; whether the peer has sent everything
         self._steps = _AT_ONCE  # for the chunks that have arrived
@@ -121,7 +121,7 @@ class Exchange(Wire, asyncio.Protocol):
         ends = [transport.get_extra_info(name) for name in ("sockname", "peername")]
         self._between = "->".join(host_port(*end[:2]) if isinstance(end, tuple) else str(end) for end in ends)
         if self._tls is not None:
-            self._shake_hands(self._tls)
+            self._handshake(self._tls)
         else:
             self.ready.set_result(None)
 
@@ -139,25 +139,25 @@ class Exchange(Wire, asyncio.Protocol):
 
     # --- TLS
 
-    def _shake_hands(self, tls: Any) -> None:
+    def _handshake(self, tls: Any) -> None:
         self._heard += self._sealed.pending
         if self._transport is None or goes_on(self._heard):
-            self._shaken(shake(tls))
+            self._handshake_stepped(handshake_step(tls))
             return
         self._transport.pause_reading()
-        self._shake_task = self._loop.create_task(self._shake_later(tls))
+        self._handshake_task = self._loop.create_task(self._handshake_later(tls))
 
-    async def _shake_later(self, tls: Any) -> None:
+    async def _handshake_later(self, tls: Any) -> None:
         error = await step(tls, self._heard)
-        self._shake_task = None
+        self._handshake_task = None
         if self.ready.done() or self._transport is None:
             return  # it was closed meanwhile
         self._transport.resume_reading()
-        self._shaken(error)
+        self._handshake_stepped(error)
         if self.ready.done() and not self._ended:
             self.data_received(b"")  # what arrived with the last step
 
-    def _shaken(self, error: ssl.SSLError | None) -> None:
+    def _handshake_stepped(self, error: ssl.SSLError | None) -> None:
         """Handles the result of a handshake step; an error may be about the certificate."""
         if error is None:
             self.ready.set_result(None)

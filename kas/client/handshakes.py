@@ -29,7 +29,7 @@ HELD_BYTES = 32 << 10, 20 << 10
 UNSENT_BYTES = 64 << 10
 
 
-def shake(tls: Any) -> ssl.SSLError | None:
+def handshake_step(tls: Any) -> ssl.SSLError | None:
     """Runs a step of a handshake. Returns None if it was the last one, SSLWantReadError if there is another, or the error."""
     try:
         tls.do_handshake()
@@ -47,12 +47,12 @@ def goes_on(heard: int) -> bool:
 
 
 async def step(tls: Any, heard: int) -> ssl.SSLError | None:
-    """Runs ``shake`` for a step that cannot run now."""
+    """Runs ``handshake_step`` for a step that cannot run now."""
     if heard > USUAL_BYTES:
-        return await POOL.run(shake, tls)
+        return await POOL.run(handshake_step, tls)
     if (throttle := _loop_throttle.throttle).exhausted:  # in another turn by now
         await throttle.wait()
-    return shake(tls)
+    return handshake_step(tls)
 
 
 class Secured(SSLProtocol):
@@ -72,7 +72,7 @@ class Secured(SSLProtocol):
     _ssl_reading_paused: bool
     _set_read_buffer_limits: Callable[[int, int], None]
     _set_write_buffer_limits: Callable[[int], None]
-    _shake_task: asyncio.Task[None] | None = None  # the event loop itself keeps no reference
+    _handshake_task: asyncio.Task[None] | None = None  # the event loop itself keeps no reference
     _heard = 0  # bytes of the handshake so far
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -88,26 +88,27 @@ class Secured(SSLProtocol):
             self._loop.call_soon(self._read_on)
 
     def _read_on(self) -> None:
-        if self._transport is not None and not self._transport.is_closing() and not self._ssl_reading_paused and self._shake_task is None:
-            self._transport.resume_reading()
+        if self._transport is None or self._transport.is_closing() or self._ssl_reading_paused or self._handshake_task is not None:
+            return
+        self._transport.resume_reading()
 
     def _do_handshake(self) -> None:
         self._heard += self._incoming.pending
         if self._transport is None or goes_on(self._heard):
-            self._shaken(shake(self._sslobj))
+            self._handshake_stepped(handshake_step(self._sslobj))
             return
         self._transport.pause_reading()
-        self._shake_task = self._loop.create_task(self._shake_later())
+        self._handshake_task = self._loop.create_task(self._handshake_later())
 
-    async def _shake_later(self) -> None:
+    async def _handshake_later(self) -> None:
         error = await step(self._sslobj, self._heard)
-        self._shake_task = None
+        self._handshake_task = None
         if self._state is not SSLProtocolState.DO_HANDSHAKE or self._transport is None:
             return  # it was closed meanwhile
         self._transport.resume_reading()
-        self._shaken(error)
+        self._handshake_stepped(error)
 
-    def _shaken(self, error: ssl.SSLError | None) -> None:
+    def _handshake_stepped(self, error: ssl.SSLError | None) -> None:
         if isinstance(error, (ssl.SSLWantReadError, ssl.SSLSyscallError)):
             self._process_outgoing()
         else:

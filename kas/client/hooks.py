@@ -34,9 +34,9 @@ from kas.client.http import (
     Outdated,
     Target,
     UnverifiedError,
+    request_error,
     request_head,
     retry_after_s,
-    untold,
 )
 from kas.client.kubeconfig import Credentials, KubeconfigError, Users, renewed
 from kas.client.pool import MAX_IDLE, Answer, Dial, Pool, said
@@ -115,7 +115,7 @@ class HookClient(Asker):
     @staticmethod
     def unanswered(error: BackendError, last: Sent) -> HookError:
         """The error that ``post`` raises."""
-        return HookError(untold("Post", last[1].url, error))
+        return HookError(request_error("Post", last[1].url, error))
 
     async def otherwise(self, body: bytes, timeout_s: float, left_s: float) -> bytes:
         """``post`` without an open connection, or when the timeout or headers have changed."""
@@ -147,7 +147,7 @@ class HookClient(Asker):
                 raise HookError(f'Post "{target.url}": context deadline exceeded') from None
             except BackendError as e:
                 outdated = e.outdated if isinstance(e, UnverifiedError) else None
-                raise HookError(untold("Post", target.url, e), host=target.host, outdated=outdated) from None
+                raise HookError(request_error("Post", target.url, e), host=target.host, outdated=outdated) from None
             finally:
                 self._deadlines.drop(task)
         found = answer.body

@@ -61,7 +61,7 @@ class BodyError(BackendError):
     """The response began, but its body broke off."""
 
 
-def untold(op: str, url: str, error: Exception) -> str:
+def request_error(op: str, url: str, error: Exception) -> str:
     """client-go's message for a failed request."""
     if isinstance(error, BodyError):
         return f"{UNREADABLE}{error}"

@@ -92,7 +92,7 @@ class _Asking(Opening[P]):
         del self._got[:size]
         return taken
 
-    def _say(self, data: bytes) -> None:
+    def _send(self, data: bytes) -> None:
         assert self.transport is not None  # it has just delivered data
         self.transport.write(data)
 
@@ -103,11 +103,11 @@ class _Asking(Opening[P]):
         if said[0] != _VERSION:
             self.fail(f"unexpected protocol version {said[0]}")
         elif said[1] == _OPEN:
-            self._say(self._request)
+            self._send(self._request)
             self._next = self._reply
         elif said[1] == _LOGIN and self._login is not None:
             user, password = self._login
-            self._say(bytes([_LOGIN_VERSION, len(user)]) + user + bytes([len(password)]) + password)
+            self._send(bytes([_LOGIN_VERSION, len(user)]) + user + bytes([len(password)]) + password)
             self._next = self._logged_in
         else:
             self.fail("no acceptable authentication methods" if said[1] == 0xFF else f"unsupported authentication method {said[1]}")
@@ -122,7 +122,7 @@ class _Asking(Opening[P]):
         elif said[1] != 0:
             self.fail("username/password authentication failed")
         else:
-            self._say(self._request)
+            self._send(self._request)
             self._next = self._reply
         return True
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import orjson
 
 from kas import __version__
-from kas.client.http import BackendError, Target, Via, request_head, retry_after_s, untold
+from kas.client.http import BackendError, Target, Via, request_error, request_head, retry_after_s
 from kas.client.kubeconfig import Backend
 from kas.client.pool import Pool
 from kas.meta.responses import generic_server_response
@@ -110,7 +110,7 @@ class Webhook:
             raise WebhookError(f'Post "{target.url}": context deadline exceeded', timed_out=True) from None
         except BackendError as e:
             reset = isinstance(e.__cause__, OSError) and e.__cause__.errno == errno.ECONNRESET
-            raise WebhookError(untold("Post", target.url, e), retry=reset) from None
+            raise WebhookError(request_error("Post", target.url, e), retry=reset) from None
         if not 200 <= status < 300:
             if status == 401:
                 self._backend.credentials.refused()

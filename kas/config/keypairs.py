@@ -23,7 +23,7 @@ def problem(cert_file: str, key_file: str, name: str) -> str:
         return ""
     if not cert or not key:
         return f'missing content for serving cert "{name}::{cert_file}::{key_file}"'
-    return _missing_certificate(cert) or _missing_key(key) or _strangers(cert, key)
+    return _missing_certificate(cert) or _missing_key(key) or _mismatch(cert, key)
 
 
 def _types(pem: bytes) -> list[str]:
@@ -57,7 +57,7 @@ def _missing_key(pem: bytes) -> str:
     return f"tls: failed to find {wanted} in key input after skipping PEM blocks of the following types: [{skipped}]"
 
 
-def _strangers(cert: bytes, key: bytes) -> str:
+def _mismatch(cert: bytes, key: bytes) -> str:
     """Return the error if the key belongs to another certificate. Files that cannot be parsed are reported when they are used."""
     from cryptography import x509
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 ALWAYS = {
     "priority-and-fairness-config-consumer": "flowcontrol_status.FlowControlStatus",
     "service-ip-and-port-repair-controller": "service_repair.ServiceRepair",
-    "bootstrap-controller": "essentials.Essentials",
+    "bootstrap-controller": "bootstrapcontroller.BootstrapController",
     "kube-apiserver-identity-lease-controller": "identity.IdentityLease",
     "kube-apiserver-identity-lease-gc": "identity.IdentityLeaseCollector",
     "kube-apiserver-autoregistration": "apiservices.AutoRegistration",

@@ -9,9 +9,9 @@ from typing import Any
 from kas.admission import Chain
 from kas.aggregator.aggregator import Aggregator
 from kas.controllers.client import Client, split_key
-from kas.controllers.garbage_elsewhere import Elsewhere, Waiting, remember
 from kas.controllers.garbage_remote import RemoteOwners
 from kas.controllers.graph import FOREGROUND, ORPHAN, DependentsOf, Graph, Look, Node, same_ties, uid_of
+from kas.controllers.ownersearch import OwnerSearch, Waiting, remember
 from kas.controllers.queue import WorkQueue
 from kas.meta.errors import ApiError
 from kas.meta.stored import object_of
@@ -46,7 +46,7 @@ class GarbageCollector:
         self._roots: dict[str, Registry] = {}
         self._lost, self._whole = asyncio.Event(), asyncio.Event()  # changes were missed; the graph is complete
         self._reported: dict[tuple[str, str], None] = {}
-        self._elsewhere = Elsewhere(self.store, f"{self.name}-elsewhere")
+        self._owner_search = OwnerSearch(self.store, f"{self.name}-elsewhere")
 
     async def run(self) -> None:
         """Read every object into the graph, then follow all changes until cancelled; start over after missed changes.
@@ -61,7 +61,7 @@ class GarbageCollector:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.queue.run(WORKERS))
                 group.create_task(self.asking.run(ASKING))
-                group.create_task(self._elsewhere.queue.run(1))
+                group.create_task(self._owner_search.queue.run(1))
                 while True:
                     await self._scan()
                     if not self._lost.is_set():
@@ -105,7 +105,7 @@ class GarbageCollector:
                 assert e.previous is not None  # a deletion carries the previous object
                 uid = uid_of(e.previous.json)
                 if uid in graph.dependents:
-                    self._elsewhere.absent(uid)
+                    self._owner_search.absent(uid)
                 for key in graph.remove(e.key, uid):
                     add(key)
 
@@ -188,13 +188,13 @@ class GarbageCollector:
             if state is None:
                 return again
             if state == "invalid":
-                await self._tell_invalid(reg, node, namespace, name, ref)
+                await self._report_invalid(reg, node, namespace, name, ref)
                 return None
             {"solid": solid, "dangling": dangling, "waiting": waiting}[state].append(ref)
         for ref in dangling:
             if time_slice.over:
                 await time_slice.pause()
-            await self._tell_if_elsewhere(reg, node, namespace, name, ref)
+            await self._report_other_namespace(reg, node, namespace, name, ref)
         if solid:
             if dangling or waiting:
                 await self._drop_references(reg, node, {r["uid"] for r in (*dangling, *waiting)})
@@ -315,14 +315,14 @@ class GarbageCollector:
 
     # --- references across namespaces
 
-    async def _tell_if_elsewhere(self, reg: Registry, node: Node, namespace: str, name: str, ref: dict[str, Any]) -> None:
+    async def _report_other_namespace(self, reg: Registry, node: Node, namespace: str, name: str, ref: dict[str, Any]) -> None:
         """Record an event if an owner exists in another namespace, which is a mistake."""
         owners = self.client.registries.of_kind(ref.get("apiVersion", ""), ref.get("kind", ""))
         if owners is None or not owners.resource.namespaced:
             return
-        await self._elsewhere.find(owners, ref["uid"], Waiting(namespace, lambda: self._tell_invalid(reg, node, namespace, name, ref)))
+        await self._owner_search.find(owners, ref["uid"], Waiting(namespace, lambda: self._report_invalid(reg, node, namespace, name, ref)))
 
-    async def _tell_invalid(self, reg: Registry, node: Node, namespace: str, name: str, ref: dict[str, Any]) -> None:
+    async def _report_invalid(self, reg: Registry, node: Node, namespace: str, name: str, ref: dict[str, Any]) -> None:
         if (node.uid, ref["uid"]) in self._reported:
             return
         remember(self._reported, (node.uid, ref["uid"]), None)

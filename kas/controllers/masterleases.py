@@ -42,7 +42,7 @@ async def hold(store: Store, key: str, value: Callable[[], Draft], renewed: Call
 
 class MasterCount:
     """Removes this server's address from the endpoints of the kubernetes Service when it stops, as upstream's ``instancecount.go`` does
-    with ``--endpoint-reconciler-type=master-count``; ``Essentials`` adds it."""
+    with ``--endpoint-reconciler-type=master-count``; ``BootstrapController`` adds it."""
 
     name = "kubernetes-service-endpoints"
 

@@ -161,7 +161,7 @@ class Counts:
         return tally
 
 
-class Census:
+class QuotaCount:
     """One count in a namespace for some of its quotas; each kind is read once for all of them."""
 
     def __init__(self, counts: Counts, namespace: str, quotas: Sequence[Obj]) -> None:

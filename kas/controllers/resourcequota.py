@@ -20,7 +20,7 @@ from kas.admission.plugins.resource_quota import UNCOUNTED
 from kas.admission.quota_usage import Evaluator, Evaluators, scopes_of
 from kas.controllers.client import Client, split_key
 from kas.controllers.queue import WorkQueue
-from kas.controllers.quotacounts import Census, Counts
+from kas.controllers.quotacounts import Counts, QuotaCount
 from kas.meta.equality import semantic_equal
 from kas.meta.offload import POOL
 from kas.meta.quantity import Quantity
@@ -40,7 +40,7 @@ RESIZED = (("", "services"), ("", "persistentvolumeclaims"), ("resource.k8s.io",
 
 
 # A kind, its evaluator, the names under which a quota limits it, and the count it is part of.
-Counted = tuple[Registry, Evaluator, list[str], Census]
+Counted = tuple[Registry, Evaluator, list[str], QuotaCount]
 
 
 class _Unconfirmed(NamedTuple):
@@ -133,7 +133,7 @@ class ResourceQuotas:
         if quota is None:
             return None
         unconfirmed = self.unconfirmed.setdefault(namespace, {})
-        counted = self._counted(_hard(quota), self._kinds(None), Census(self.counts, namespace, [quota]))
+        counted = self._counted(_hard(quota), self._kinds(None), QuotaCount(self.counts, namespace, [quota]))
         changed = await self._quota(namespace, quota, counted, dict(unconfirmed), unconfirmed)
         if not self.unconfirmed.get(namespace):
             self.unconfirmed.pop(namespace, None)
@@ -152,7 +152,7 @@ class ResourceQuotas:
             return None
         began, changed, time_slice, kinds = self.clock(), False, TimeSlice(), self._kinds(freed)
         before, unconfirmed = self.unconfirmed.get(namespace, {}), dict[str, _Unconfirmed]()
-        census = Census(self.counts, namespace, quotas)
+        census = QuotaCount(self.counts, namespace, quotas)
         for quota in quotas:
             counted = self._counted(_hard(quota), kinds, census)
             if counted or freed is None:
@@ -178,7 +178,7 @@ class ResourceQuotas:
             and (reg.resource.group, reg.resource.resource) not in UNCOUNTED
         ]  # fmt: skip
 
-    def _counted(self, hard: dict[str, str], kinds: list[Registry], census: Census) -> list[Counted]:
+    def _counted(self, hard: dict[str, str], kinds: list[Registry], census: QuotaCount) -> list[Counted]:
         """Return those of the kinds that the quota limits."""
         asked = ((reg, self.evaluators.of(reg.resource.group, reg.resource.resource)) for reg in kinds)
         return [(reg, evaluator, names, census) for reg, evaluator in asked if (names := evaluator.matching(hard))]

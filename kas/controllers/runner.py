@@ -142,7 +142,7 @@ class Runner:
             except BlockingIOError:
                 pass  # another worker leads
             except OSError as e:  # e.g. out of file descriptors; with a single worker there is no leader meanwhile
-                self._hooks.hindered(str(e))
+                self._hooks.election_failed(str(e))
                 if str(e) != logged:
                     log.error("worker %d cannot lead yet: %s", self._index, e)
                 logged = str(e)

@@ -129,7 +129,8 @@ class ServiceRepair:
         if rec is None or service is None or not differ:
             return
         await self.client.rest_fresh(self.services.root, (self.addresses.root, self.cidrs.root))
-        known = addresses.given_out([r async for found in self.client.paced(self.cidrs.root) for r in addresses.said(object_of(found))])
+        cidrs = self.client.paced(self.cidrs.root)
+        known = addresses.given_out([r async for found in cidrs for r in addresses.ranges_of(object_of(found))])
         for ip in differ:
             address = self.client.get("networking.k8s.io", "ipaddresses", "", ip)
             named = _named(address) if address is not None else ("", "")
@@ -157,7 +158,7 @@ class ServiceRepair:
             records.append(_Seen(rec.key, rec.revision))
         # Read after the Services, so that the range of a new Service's address is included.
         await self.client.rest_fresh(self.services.root, (self.cidrs.root,))
-        known = addresses.given_out([r async for rec in self.client.paced(self.cidrs.root) for r in addresses.said(object_of(rec))])
+        known = addresses.given_out([r async for rec in self.client.paced(self.cidrs.root) for r in addresses.ranges_of(object_of(rec))])
         time_slice = TimeSlice()
         owner: dict[int, Obj] = {}
         for seen, service in zip(records, services.values(), strict=True):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kas._fastpath import FreshRead, ParkedRequest, request_of, send_at_once, sent, whole
 from kas.auth.user import tenant
-from kas.edge.body import Bounds, Disconnects, Inlet, Leaving, inlet
+from kas.edge.body import Bounds, CallbackQueue, Disconnects, Inlet, inlet
 from kas.edge.largeresponses import LARGE_BYTES, UNCONVERTED_BYTES, bounded
 from kas.edge.messagelimit import Messages
 from kas.endpoints import respond
@@ -313,7 +313,7 @@ class _Pieces:
         return self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _stream(resp: Response, source: Inlet, pieces: _Pieces, leaving: Leaving) -> None:
+async def _stream(resp: Response, source: Inlet, pieces: _Pieces, leaving: CallbackQueue) -> None:
     """Runs the response's stream until it ends, or until the client is gone and the task's turn to be cancelled has
     come."""
 

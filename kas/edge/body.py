@@ -293,7 +293,7 @@ def broken_off() -> ApiError:
     return bad_request("unexpected EOF")
 
 
-class Leaving:
+class CallbackQueue:
     """Calls queued callbacks, ``AT_ONCE`` in a loop iteration: when a client dies, thousands of streams end
     at the same moment."""
 
@@ -327,7 +327,7 @@ class Disconnects:
     LOOK_S = 0.1
 
     def __init__(self) -> None:
-        self.leaving = Leaving()
+        self.leaving = CallbackQueue()
         self._waiting: dict[asyncio.Task[Any], Inlet] = {}
         self._long_waiting: set[asyncio.Task[Any]] = set()  # the tasks that waited at the last look
         self._cancelled: set[asyncio.Task[Any]] = set()

@@ -99,14 +99,14 @@ def _taken(fd: int) -> int:
     return 0
 
 
-def wait_for_words(s: socket.socket) -> None:
+def defer_accept(s: socket.socket) -> None:
     """Makes connections to the listening socket ``s`` be accepted only once they have sent something, where the
     system supports it."""
     if hasattr(socket, "TCP_DEFER_ACCEPT"):
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, SILENT_S)
 
 
-def hold_little(s: socket.socket) -> None:
+def limit_buffers(s: socket.socket) -> None:
     """Limits what the kernel holds for each client of the listening socket ``s``: of what the client sent and nobody
     has read, and of responses that it does not take, half a MiB and no longer than a minute. After that the
     connection ends, also that of a client that is gone.
@@ -125,7 +125,7 @@ def hold_little(s: socket.socket) -> None:
 class DescriptorGate:
     """Shuts out new connections while more than ``most`` descriptors are open.
 
-    ``sockets`` are the listeners'. ``glance`` is to be called some twenty times a second in the event loop.
+    ``sockets`` are the listeners'. ``check_sometimes`` is to be called some twenty times a second in the event loop.
     ``give_up`` is called once, when a listener no longer accepts.
     """
 
@@ -144,7 +144,7 @@ class DescriptorGate:
         with contextlib.suppress(OSError):
             self._filter(True)
 
-    def glance(self) -> None:
+    def check_sometimes(self) -> None:
         """Looks, but only now and then while there is more room than can be taken in between."""
         self._glances += 1
         if self._closed:

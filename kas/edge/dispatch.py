@@ -3,16 +3,16 @@
 Granian hands requests over from a thread of its own. Each loop iteration begins everything that has arrived,
 in order of arrival, as long as that is quick. Authenticating a request and finding no seat for it costs about as
 much as a small response, so a burst must not be processed as a whole before other clients' requests are looked at.
-Requests that a turn has no time left to begin, and those that arrive while others wait for seats, are queued by
+Requests that an iteration has no time left to begin, and those that arrive while others wait for seats, are queued by
 credential. Each credential is a flow, and the flows are served in turn, one request each. How much a credential may
 use, and how long its requests then wait for seats, is decided by the filters. A credential used for impersonation is
 one flow for each user it impersonates; an authenticating proxy is one flow for each user it names.
 
-A turn is long (``TURN_S``) while all requests are one user's, because nobody gains from shorter turns, and short
-(``SHARED_TURN_S``) while several users send requests. With several users:
+An iteration is long (``ITERATION_S``) while all requests are one user's, because nobody gains from shorter iterations, and short
+(``SHARED_ITERATION_S``) while several users send requests. With several users:
 
 - Flows that had nothing queued are served before those that had.
-- A flow with more than four times as many pending requests as all others together is a flood. A turn begins one
+- A flow with more than four times as many pending requests as all others together is a flood. An iteration begins one
   request of it, and only after the flood's previous request has ended or has run for ``HOLD_S``, and not while a
   large response is being sent to another user.
 - Before a request of the flood is begun, and before a large response is sent to it, the event loop yields the
@@ -50,18 +50,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kas.edge")
 
-TURN_S = 0.02  # length of a loop iteration, after which requests are queued; a hundred GETs take half of it
-SHARED_TURN_S = 0.0003  # the same while several users send requests: half a dozen GETs
-QUEUED_PER_TURN = 8  # queued requests that one turn begins, unless it or the work between turns took too long
+ITERATION_S = 0.02  # length of a loop iteration, after which requests are queued; a hundred GETs take half of it
+SHARED_ITERATION_S = 0.0003  # the same while several users send requests: half a dozen GETs
+QUEUED_PER_ITERATION = 8  # queued requests that one iteration begins, unless it or the work between iterations took too long
 YIELDS = 2  # times the processor is yielded: once for the thread that reads and writes, once for the one that hands requests over
 HOLD_S = 0.002  # how long the flood's next request waits for its previous one, and for a large response to another user
 LONGEST_S = 0.005  # the longest wait for that response, from the start of the flood's previous request
 STEPS = 2  # loop iterations until a new arrival is answered: one begins it, the next runs the first step of its task
 # A flow with this many times the pending requests of all others is a flood. With 1, two users who send the same load
-# would lose more than half of their throughput, because a flood is limited to one request a turn.
+# would lose more than half of their throughput, because a flood is limited to one request an iteration.
 FLOOD_FACTOR = 4
 UNPROBED = 7 * BATCH  # responses to flows with nothing queued, beyond the usual batch, before the write lag is checked
-ENQUEUE_S = 0.005  # of a turn, for reading heads and queueing them: 25,000 requests that arrived at once held the event loop for a second
+ENQUEUE_S = 0.005  # per iteration, for reading heads and queueing: 25,000 requests that arrived at once held the event loop for a second
 HEADS_BYTES = 32 << 20  # of heads of queued requests; beyond that only small heads are queued
 SMALL_HEAD = 4 << 10
 
@@ -139,11 +139,11 @@ class Dispatcher:
           request is begun, and its connection must not count as unused.
         """
         self._loop, self._crowded, self._shared, self._clock, self._give_way = loop, crowded, shared, clock, give_way
-        self._lone, self._alone = lone, False  # and whether it was when the last turn began
+        self._lone, self._alone = lone, False  # and whether it was when the last iteration began
         self._shows, self._naming, self._spoke = shows, tuple(naming), spoke
         self._knows, self._acts, self._write_lag = knows, acts, WriteLag(loop, self._written, clock)
-        self._due = False  # whether a turn is scheduled
-        self._deferred = False  # whether the scheduled turn is put off once, for the first step of a fresh request's task
+        self._due = False  # whether an iteration is scheduled
+        self._deferred = False  # whether the scheduled iteration is put off once, for the first step of a fresh request's task
         self._arrivals: deque[Arrived] = deque()
         self._flows: OrderedDict[int, deque[Queued]] = OrderedDict()  # by credential; the next one to serve is first
         self._fresh: OrderedDict[int, None] = OrderedDict()  # flows of which nothing has been begun since they were empty
@@ -154,7 +154,7 @@ class Dispatcher:
         self._timer: asyncio.TimerHandle | None = None  # fires when unauthenticated requests may be begun again
         self._fresh_in_a_row = 0  # how many requests of fresh flows were begun while another flow was next
         self._queued = self._heads_bytes = 0  # requests in all flows, and the bytes of their heads
-        self._ended = 0.0  # when the last turn that began queued requests ended
+        self._ended = 0.0  # when the last iteration that began queued requests ended
         self._flood_task: RequestTask | None = None  # the flood's request that was begun last
         self._flood_next_at = 0.0  # when another one of the flood may be begun alongside it
         self._large_response: RequestTask | None = None  # the task of another user that began to send a large response last
@@ -215,8 +215,8 @@ class Dispatcher:
     def _begin_some(self) -> None:
         arrivals, clock, crowded = self._arrivals, self._clock, self._crowded
         began = clock()
-        length = SHARED_TURN_S if self._shared() else TURN_S
-        self._alone = length == TURN_S and bool(self._lone())
+        length = SHARED_ITERATION_S if self._shared() else ITERATION_S
+        self._alone = length == ITERATION_S and bool(self._lone())
         if not self._flows and not self._to_refuse and not self._unauthenticated.many(began):
             self._ended = began
             until, count, write_lag = began + length, 0, self._write_lag
@@ -241,7 +241,7 @@ class Dispatcher:
         until = clock() + ENQUEUE_S
         while arrivals:
             self._enqueue(*arrivals.popleft())
-            if clock() > until:  # the rest is looked at in the next turn
+            if clock() > until:  # the rest is looked at in the next iteration
                 break
 
     def _enqueue(self, begin: Begin, introductions: Introductions | None, request: GranianRequest) -> None:
@@ -262,7 +262,7 @@ class Dispatcher:
         if waiting is None:
             waiting = self._flows[key] = deque()
             self._fresh[key] = None
-            if valid and self._begun_in_lag.get(key, 0) < QUEUED_PER_TURN:
+            if valid and self._begun_in_lag.get(key, 0) < QUEUED_PER_ITERATION:
                 self._valid[key] = None
         waiting.append((begin, request, scope, size, connection))
         self._queued += 1
@@ -301,19 +301,19 @@ class Dispatcher:
         return hash(who.client if certificates is None else certificates.key), False
 
     def _begin_queued(self, began: float, length: float) -> None:
-        """Begins some queued requests: none if this turn has used up its time, one if the work between turns took
+        """Begins some queued requests: none if this iteration has used up its time, one if the work between iterations took
         that long."""
-        now, shared = self._clock(), length < TURN_S
+        now, shared = self._clock(), length < ITERATION_S
         if self._unfinished and not self._crowded():
             self._unfinished = {}
         if now - began <= length:
             until = now + length
-            left = 1 if began - self._ended > length else QUEUED_PER_TURN
+            left = 1 if began - self._ended > length else QUEUED_PER_ITERATION
             yielded = flooded = fresh_task = False
             while left and self._flows and now <= until and not self._all_wait():
                 key = self._next(shared)
                 fresh = shared and key in self._fresh
-                if fresh_task and not fresh and self._fresh_in_a_row < QUEUED_PER_TURN:
+                if fresh_task and not fresh and self._fresh_in_a_row < QUEUED_PER_ITERATION:
                     break  # The new flow's request continues in a task, which takes its first step before others are begun.
                 if shared and self._is_flood(key):
                     if key in self._fresh:
@@ -343,7 +343,7 @@ class Dispatcher:
     def _begin_unauthenticated(self) -> None:
         """Begins some unauthenticated requests, and refuses some of those that are to be refused."""
         share, began = self._unauthenticated, self._clock()
-        for _ in range(QUEUED_PER_TURN):
+        for _ in range(QUEUED_PER_ITERATION):
             if self._lagging():
                 break
             if share.waiting:
@@ -362,21 +362,21 @@ class Dispatcher:
         share.took(self._clock() - began)
 
     def _next(self, shared: bool) -> int:
-        """The flow to serve next. While there are several users, fresh flows come first, but at most ``QUEUED_PER_TURN`` times
+        """The flow to serve next. While there are several users, fresh flows come first, but at most ``QUEUED_PER_ITERATION`` times
         in a row."""
         if self._lagging():
             return next(iter(self._valid or self._fresh))
-        return next(iter(self._fresh if shared and self._fresh and self._fresh_in_a_row < QUEUED_PER_TURN else self._flows))
+        return next(iter(self._fresh if shared and self._fresh and self._fresh_in_a_row < QUEUED_PER_ITERATION else self._flows))
 
     def _is_flood(self, key: int) -> bool:
         """Whether a flow has several times as many requests as all others together, counting those queued and those
         begun that wait for seats, as far as that is known. Users who send equal loads are never floods."""
         count = len(self._flows[key]) + self._unfinished.get(key, 0)
-        return QUEUED_PER_TURN < count > FLOOD_FACTOR * (self._queued + sum(self._unfinished.values()) - count)
+        return QUEUED_PER_ITERATION < count > FLOOD_FACTOR * (self._queued + sum(self._unfinished.values()) - count)
 
     def _flood_must_wait(self, now: float) -> bool:
         """Whether the flood has to wait: for its request that was begun last, or for a large response to another
-        user. If only the flood has requests queued, no turn is needed until then, and one is scheduled."""
+        user. If only the flood has requests queued, no iteration is needed until then, and one is scheduled."""
         both = (self._flood_task, self._flood_next_at), (self._large_response, self._large_response_until)
         pending = {one: until for one, until in both if one is not None and now < until and not one.done()}
         if not pending:

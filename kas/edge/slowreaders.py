@@ -1,7 +1,7 @@
 """Resets connections whose clients do not take what is sent to them, when all of these hold more kernel memory than a process may.
 
 The kernel keeps up to 4 MiB of a response for each connection (``net.ipv4.tcp_wmem``), which is what makes large
-responses cheap, and gives up on a client that takes nothing after a minute (``descriptors.hold_little``). Thousands
+responses cheap, and gives up on a client that takes nothing after a minute (``descriptors.limit_buffers``). Thousands
 of such clients fill the memory that all connections of the machine share (``net.ipv4.tcp_mem``) in less than that.
 So beyond ``BUDGET``, connections that would need more than a minute for their pending data at the pace of the last
 seconds are reset, those of the client that holds most first. A client that takes its data is never among them.

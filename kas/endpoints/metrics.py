@@ -12,7 +12,20 @@ from functools import partial
 from pathlib import Path
 
 from kas.endpoints.respond import plain
-from kas.observe.metrics import DUMPED, Collect, Read, Registry, Said, Shown, dump_path, dumped, exposed, merged_families, reset_path, total
+from kas.observe.metrics import (
+    DUMPED,
+    Collect,
+    LastDump,
+    Read,
+    Registry,
+    Shown,
+    dump_path,
+    dumped,
+    exposed,
+    merged_families,
+    reset_path,
+    total,
+)
 from kas.observe.process import age_s
 from kas.request.http import Request, Response
 from kas.request.mux import Mux
@@ -89,7 +102,7 @@ class MetricsEndpoint:
         self.registry, self.slis, self.run_dir, self.index = registry, slis, run_dir, index
         registry.collectors.append(collect)
         self._written: dict[str, bytes] = {}
-        self._said: dict[str, Said] = {name: {} for name in DUMPED}
+        self._last_dumps: dict[str, LastDump] = {name: {} for name in DUMPED}
         self._writing = asyncio.Lock()
         self._pages: dict[tuple[str, str, bool], _Page] = {}  # by registry, format and gzip: eight at most
         self._began = str(int(time.time() - age_s())).encode()
@@ -115,7 +128,7 @@ class MetricsEndpoint:
                 await asyncio.to_thread(self._write, name, await registry.paced())
 
     def _write(self, name: str, read: Read) -> None:
-        data = dumped(read, self._said[name])
+        data = dumped(read, self._last_dumps[name])
         if data != self._written.get(name):  # the health metrics rarely change
             _write(self._path(name), data)
             self._written[name] = data

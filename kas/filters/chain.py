@@ -23,7 +23,7 @@ from kas.filters.handshake import handshake
 from kas.filters.host import host
 from kas.filters.hsts import hsts
 from kas.filters.http_logging import http_logging
-from kas.filters.impersonation import Acted, impersonation
+from kas.filters.impersonation import RecentImpersonations, impersonation
 from kas.filters.latency import latency
 from kas.filters.max_in_flight import InFlight, max_in_flight
 from kas.filters.mux_complete import mux_complete
@@ -112,7 +112,7 @@ class Parts(NamedTuple):
     audit: Filter
     tracer: Tracer | None
     remembered: Remembered
-    acted: Acted
+    acted: RecentImpersonations
     run_dir: Path
 
 
@@ -146,7 +146,8 @@ def parts(
         recording = audit(auditor)
     return Parts(
         state, waiting, in_flight, authenticator, revoked, vouching, authorizer, to_newest, fresh, registration,
-        latency(metrics, scheme.resource, deprecated_custom), flow_control, recording, tracer, Remembered(), Acted(), run_dir,
+        latency(metrics, scheme.resource, deprecated_custom), flow_control, recording, tracer, Remembered(), RecentImpersonations(),
+        run_dir,
     )  # fmt: skip
 
 

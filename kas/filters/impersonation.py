@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 
 from kas.auth.attributes import ALLOW, Attributes, Authorizer, Outcome, attributes_of
-from kas.auth.impersonation import CONSTRAINT, LastModes, impersonate, is_impersonation, mode_of, wanted_user
+from kas.auth.impersonation import CONSTRAINT, ModeCache, impersonate, is_impersonation, mode_of, wanted_user
 from kas.filters.handler import Filter
 from kas.meta.errors import NOSNIFF, ApiError
 from kas.meta.waiting import awaited, eager
@@ -20,7 +20,7 @@ ALLOWED, DENIED = "allowed", "denied"
 ACTED_S = 10.0
 
 
-class Acted:
+class RecentImpersonations:
     """Remembers who impersonated whom a moment ago. It lets the requests that a proxy sends for its users, with one
     credential, count for these users; but only for a client that may impersonate them."""
 
@@ -72,7 +72,7 @@ class _Timed:
         return outcome
 
 
-def impersonation(authorizer: Authorizer, registry: Registry, acted: Acted | None = None) -> Filter:
+def impersonation(authorizer: Authorizer, registry: Registry, acted: RecentImpersonations | None = None) -> Filter:
     """Replaces the request's user by the one that the Impersonate headers name, if the authenticated user may do
     that, and drops the headers. ``acted`` remembers it. A refused attempt is counted without a mode."""
     seconds = registry.histogram(
@@ -90,7 +90,7 @@ def impersonation(authorizer: Authorizer, registry: Registry, acted: Acted | Non
         "apiserver_impersonation_authorization_attempts_total",
         "Total number of authorization checks made by the impersonation handler split by mode and decision.", asking,
     )  # fmt: skip
-    last, timed = LastModes(), _Timed(authorizer, asking)
+    last, timed = ModeCache(), _Timed(authorizer, asking)
 
     def before(req: Request) -> Awaitable[None] | None:
         return become(req) if req.impersonates else None

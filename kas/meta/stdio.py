@@ -156,7 +156,7 @@ class Outlet:
 _outlets: dict[int, tuple[tuple[int, int, int], Outlet]] = {}
 
 
-def nobody_reads(stream: TextIO) -> bool:
+def has_no_reader(stream: TextIO) -> bool:
     """Whether the stream is a pipe or a socket whose other end is closed."""
     look = select.poll()
     look.register(stream.fileno(), 0)

@@ -10,25 +10,25 @@ from kas.meta.errors import ApiError, service_unavailable
 
 log = logging.getLogger("kas.threads")
 
-SAID_EVERY_S = 10.0
+LOG_EVERY_S = 10.0
 NO_THREAD = "the system gives the server no more threads"
 
 
-class _Said:
+class _Logged:
     """When the error was last logged, and how many errors were suppressed since."""
 
     at = float("-inf")
-    unsaid = 0
+    suppressed = 0
 
 
 def no_thread(clock: float | None = None) -> ApiError:
-    """The 503 error for a request for whose work there is no thread. Logs it at most once in ``SAID_EVERY_S``."""
+    """The 503 error for a request for whose work there is no thread. Logs it at most once in ``LOG_EVERY_S``."""
     now = time.monotonic() if clock is None else clock
-    if now - _Said.at >= SAID_EVERY_S:
-        log.error("%s (RLIMIT_NPROC, pids.max): requests that want one are answered 503, %d before this one", NO_THREAD, _Said.unsaid)
-        _Said.at, _Said.unsaid = now, 0
+    if now - _Logged.at >= LOG_EVERY_S:
+        log.error("%s (RLIMIT_NPROC, pids.max): requests that want one are answered 503, %d before this one", NO_THREAD, _Logged.suppressed)
+        _Logged.at, _Logged.suppressed = now, 0
     else:
-        _Said.unsaid += 1
+        _Logged.suppressed += 1
     return service_unavailable(NO_THREAD, 1)
 
 

@@ -46,7 +46,7 @@ class Hooks:
         """The worker now runs its controllers, or waits to become the leader."""
         self._started = True
 
-    def hindered(self, why: str) -> None:
+    def election_failed(self, why: str) -> None:
         """This worker cannot find out whether it leads. Unless another worker does, no controller runs."""
         self._hindered = why
 

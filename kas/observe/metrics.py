@@ -5,7 +5,7 @@ directory periodically; the worker that serves /metrics merges the dumps, so tha
 are at most a second old).
 
 A worker that replaces one that died continues its counters and histograms: a sum that decreased would look like a counter reset, and
-everything would be counted twice (Prometheus' ``rate``). The gauges of the dead worker are dropped (``bury``). Names, labels and buckets
+everything would be counted twice (Prometheus' ``rate``). ``drop_gauges`` drops those of the dead worker. Names, labels and buckets
 are upstream's.
 """
 
@@ -41,7 +41,7 @@ Collect = Callable[[], Iterator[None] | None]
 About = tuple[str, Iterable[str], Iterable[float] | None, bool]
 Read = list[tuple["Metric", dict[Labels, Any], dict[Labels, Any]]]  # a metric, its values, and those of this worker's predecessor
 
-Said = dict[str, tuple[dict[Labels, Any], list[str]]]  # metric -> its values, and the dumped lines that state them
+LastDump = dict[str, tuple[dict[Labels, Any], list[str]]]  # metric -> its values, and the dumped lines that state them
 
 
 class Counter:
@@ -295,24 +295,24 @@ class Registry:
 COUNTED, NOW = "counted", "now"
 
 
-def dumped(read: Read, said: Said | None = None) -> bytes:
+def dumped(read: Read, last: LastDump | None = None) -> bytes:
     """The dump of a worker: lines of JSON, each with some children of a metric and its description, since the reader may not have the
     metric.
 
-    ``said`` holds the previous dump and is updated: few metrics change within a second.
+    ``last`` holds the previous dump and is updated: few metrics change within a second.
     """
     lines: list[str] = []
     for m, values, before in read:
         if not m.shared:
             continue
         now = _counted(values, before)
-        then = said.get(m.name) if said is not None else None
+        then = last.get(m.name) if last is not None else None
         if then is None or then[0] != now:
             rows, kind = list(now.items()), NOW if m.kind == "gauge" else COUNTED
             about = m.help, m.labels, m.declared if isinstance(m, Histogram) else None, getattr(m, "same", getattr(m, "finer", False))
             then = now, [json.dumps((kind, m.name, about, rows[i : i + PIECE])) for i in range(0, len(rows), PIECE)]
-            if said is not None:
-                said[m.name] = then
+            if last is not None:
+                last[m.name] = then
         lines += then[1]
     return "\n".join(lines).encode()
 
@@ -425,7 +425,7 @@ def reset_path(run_dir: Path, name: str) -> Path:
     return run_dir / f"{name}.reset"
 
 
-def bury(run_dir: Path, index: int) -> None:
+def drop_gauges(run_dir: Path, index: int) -> None:
     """Removes the gauges from the dumps of a worker that has ended; its counters and histograms stay. Raises ``OSError``."""
     for name in DUMPED:
         path = dump_path(run_dir, name, index)

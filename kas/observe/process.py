@@ -354,7 +354,7 @@ def share_interpreter() -> None:
     sys.setswitchinterval(SWITCH_S)
 
 
-def be_woken_soon() -> None:
+def shorten_time_slice() -> None:
     """Shortens the scheduling slice of the current thread, for a thread that mostly waits: once woken, it does not wait until other threads
     have used up their slices. Its share of the processor is unchanged. Kernels before Linux 6.12 ignore this.
     """

@@ -56,7 +56,7 @@ class Registries:
             self.by_prefix[r.group, r.etcd_prefix] = registry
             self._by_resource[home.group, home.resource] = registry
 
-    def keep_apart(self) -> None:
+    def disable_sharing(self) -> None:
         """From now on, objects read to be rewritten share no parts with other objects: the caller may change them in place."""
         for registry in self.by_prefix.values():
             registry.parse = object_of

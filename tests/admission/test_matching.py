@@ -1,4 +1,4 @@
-"""Rules, selectors, and which version an object is shown in."""
+"""Rules, selectors, and the version that an object is shown in."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def spaces(server):
 def matches(spaces, a, *rules, equivalents=none, **spec):
     matcher = Matcher(spec, rules)
     found = matcher.match(a, a.obj, a.old, spaces, equivalents)
-    # What can match is never overlooked.
+    # A rule that can match is never skipped.
     assert found is None or matcher.may_match(a, equivalents)
     return found is not None
 
@@ -59,7 +59,7 @@ def test_rules_of_subresources(spaces, given, yes):
     assert matches(spaces, about(subresource="exec", operation="CONNECT"), given) is yes
 
 
-def test_the_first_of_other_versions_is_what_the_first_rule_is_about(spaces):
+def test_the_first_matching_rule_decides_the_version(spaces):
     served = Family(
         SimpleNamespace(group=group, version=version, resource="pods", kind=f"Kind{version}", subresources=())
         for group, version in (("a", "v1"), ("b", "v3"), ("b", "v2"), ("a", "v2"), ("a", "v4"))
@@ -78,8 +78,8 @@ def test_the_first_of_other_versions_is_what_the_first_rule_is_about(spaces):
     assert shown(rule("pods", groups=("b",), versions=("v2",)), rule("pods", groups=("a",), versions=("v1",))) == ("a", "v1")
 
 
-def test_rules_do_not_look_through_all_versions(spaces):
-    """Thousands of one by thousands of the other took minutes, of the loop."""
+def test_rules_do_not_search_all_versions(spaces):
+    """Thousands of rules times thousands of versions blocked the loop for minutes."""
     looked = 0
 
     class Served(SimpleNamespace):
@@ -100,7 +100,7 @@ def test_rules_do_not_look_through_all_versions(spaces):
     [rule("pods", scope="Namespaced", operations=["CREATE"]), rule("services", "pods/exec", versions=("v1", "v2"))],
     [rule("pods", resourceNames=["a"]), rule("nodes", groups=("", "apps"), scope="Cluster")], [rule("*/*", versions=("v2",))],
 ])  # fmt: skip
-def test_an_answer_is_the_same_the_second_time(spaces, rules):
+def test_a_cached_result_is_the_same(spaces, rules):
     matcher = Matcher({}, rules)
     asked = [
         about(resource, group, version, operation, subresource, namespace, name, {"kind": kind, "apiVersion": "v1"})
@@ -114,19 +114,19 @@ def test_an_answer_is_the_same_the_second_time(spaces, rules):
         assert len(matcher._direct) <= MAX_DIRECT
 
 
-def test_what_another_version_is_asked_about_is_not_remembered(spaces):
+def test_results_for_other_versions_are_not_cached(spaces):
     matcher, a = Matcher({}, [rule("pods", versions=("v2",))]), about()
     other = SimpleNamespace(group="", version="v2", resource="pods", kind="Pod", subresources=())
     assert matcher.match(a, None, None, spaces, lambda group, resource: Family((other,))) == ("", "v2", "pods", ("", "v2", "Pod"))
     assert matcher.match(a, None, None, spaces, none) is None  # it is no longer served
 
 
-def test_scope_of_namespaces(spaces):
+def test_the_scope_of_namespaces(spaces):
     for name, yes in (("Cluster", True), ("Namespaced", False), ("*", True)):
         assert matches(spaces, about("namespaces", namespace="", name="ns1"), rule("*", scope=name)) is yes
 
 
-def test_what_is_excluded(spaces):
+def test_excluded_resources(spaces):
     assert not matches(spaces, about(), rule("*"), excludeResourceRules=[rule("pods")])
     assert matches(spaces, about("services"), rule("*"), excludeResourceRules=[rule("pods")])
     assert Matcher({}, (), open=True).match(about(), None, None, spaces, none) is not None
@@ -137,22 +137,22 @@ def labelled(**labels):
     return {"metadata": {"labels": labels}}
 
 
-def test_object_selector_looks_at_both_objects(spaces):
+def test_object_selectors_match_either_object(spaces):
     selector = {"matchLabels": {"x": "y"}}
     for obj, old, yes in (
         (labelled(x="y"), None, True), (labelled(), labelled(x="y"), True), (None, labelled(x="y"), True), (labelled(), None, False),
         (labelled(), labelled(), False), (None, None, False),
     ):  # fmt: skip
         assert matches(spaces, about(obj=obj, old=old), rule("*"), objectSelector=selector) is yes
-    # No labels may be what is looked for.
+    # A selector may look for missing labels.
     absent = {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}
     assert matches(spaces, about(obj=labelled()), rule("*"), objectSelector=absent)
 
 
-def test_namespace_selector(spaces):
+def test_namespace_selectors(spaces):
     a, b = ({"matchLabels": {"team": team}} for team in "ab")
     assert matches(spaces, about(), rule("*"), namespaceSelector=a) and not matches(spaces, about(), rule("*"), namespaceSelector=b)
-    # Cluster-scoped objects match them all; a Namespace by the labels it is about to have, or has when it goes.
+    # They match all cluster-scoped objects; a Namespace by the labels that it will have, or has when it is deleted.
     assert matches(spaces, about("nodes", namespace=""), rule("*"), namespaceSelector=b)
     new = about("namespaces", namespace="", name="ns9", obj=labelled(team="b"))
     assert matches(spaces, new, rule("*"), namespaceSelector=b) and not matches(spaces, new, rule("*"), namespaceSelector=a)
@@ -161,7 +161,7 @@ def test_namespace_selector(spaces):
     assert (namespace_of(gone), namespace_of(about())) == ("ns1", "ns1")
 
 
-def test_a_namespace_that_is_not_there(spaces, server):
+def test_a_namespace_that_does_not_exist(spaces, server):
     lost = about(namespace="lost")
     assert not matches(spaces, lost, rule("services"), namespaceSelector={"matchLabels": {"a": "b"}})
     with pytest.raises(ApiError) as e:
@@ -170,7 +170,7 @@ def test_a_namespace_that_is_not_there(spaces, server):
     assert matches(spaces, lost, rule("pods"))
 
 
-def test_a_selector_that_is_none_fails_what_matches(spaces):
+def test_an_invalid_selector_fails_matching_requests(spaces):
     bad = {"matchExpressions": [{"key": "a", "operator": "Nonsense"}]}
     assert not matches(spaces, about(), rule("services"), objectSelector=bad)
     with pytest.raises(ApiError) as e:
@@ -191,7 +191,7 @@ def test_equivalent_resources(spaces):
     found = Matcher({}, [rule("things", groups=("g",))]).match(a, None, None, spaces, equivalents)
     assert found == ("g", "v1", "things", ("g", "v1", "Thing"))
     assert Matcher({"matchPolicy": "Exact"}, [rule("things", groups=("g",))]).match(a, None, None, spaces, equivalents) is None
-    # An exact rule comes before an equivalent one, whatever their order.
+    # An exact rule takes precedence over an equivalent one, whatever their order.
     both = [rule("things", groups=("old",)), rule("things", groups=("g",), versions=("v2",))]
     assert Matcher({}, both).match(a, None, None, spaces, equivalents)[:2] == ("g", "v2")
     assert Matcher({}, [rule("things", groups=("old",))]).match(a, None, None, spaces, equivalents)[:2] == ("old", "v1")
@@ -203,7 +203,7 @@ def test_equivalent_resources(spaces):
     assert Matcher({}, [rule("things/*", groups=("g",))]).match(nothing, None, None, spaces, equivalents) is None
 
 
-def test_what_neither_webhooks_nor_policies_are_asked_about():
+def test_resources_without_webhooks_and_policies():
     group = "admissionregistration.k8s.io"
     reviews = [("authentication.k8s.io", r) for r in ("selfsubjectreviews", "tokenreviews")]
     authorizing = ("localsubjectaccess", "selfsubjectaccess", "selfsubjectrules", "subjectaccess")

@@ -1,4 +1,4 @@
-"""Which plug-ins there are, which are on, and what they are given."""
+"""The plug-ins, which are enabled by default, and the arguments of their constructors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from kas.meta.inject import make, wants
 from tests.admission.admission_fakes import FakeServer
 
 
-def test_every_plugin_of_the_order_is_in_its_module():
+def test_every_plugin_in_the_order_has_a_module():
     assert [import_module(order.module(name)).Plugin.name for name in order.ORDER] == list(order.ORDER)
     modules = {p.stem for p in Path(kas.admission.plugins.__file__).parent.glob("[a-z]*.py")}
     assert modules == {order.module(name).rpartition(".")[2] for name in order.ORDER}
     assert not order.NO_EFFECT.keys() & set(order.ORDER)
 
 
-def test_which_are_on():
+def test_plugins_enabled_by_default_and_by_flags():
     assert set(order.enabled([], [])) == order.DEFAULT_ON | order.ALWAYS
     assert "RBACEscalation" in order.enabled([], list(order.DEFAULT_ON))
     assert order.enabled(["AlwaysDeny", "PodPreset"], ["ResourceQuota"])[-1] == "AlwaysDeny"
@@ -34,20 +34,20 @@ def test_which_are_on():
         order.enabled(["PodPreset"], ["PodPreset"])
 
 
-def test_all_that_is_wrong_with_names_is_told():
+def test_all_errors_in_names_are_reported():
     assert order.wrong_names(["A", "PodPreset"], ["PodPreset", "RBACEscalation"]) == [
         'enable-admission-plugins plugin "A" is unknown', 'disable-admission-plugins plugin "RBACEscalation" is unknown',
         "[PodPreset] in enable-admission-plugins and disable-admission-plugins overlapped",
     ]  # fmt: skip
 
 
-def test_a_misspelt_plugin_is_told_with_the_one_that_was_meant():
+def test_a_suggestion_for_a_misspelt_plugin():
     assert order.wrong_names(["PodSecurty"], []) == [
         'enable-admission-plugins plugin "PodSecurty" is unknown (did you mean PodSecurity?)',
     ]  # fmt: skip
 
 
-def test_one_flag_may_name_all_that_are_on():
+def test_a_flag_may_name_all_enabled_plugins():
     named = Options({"admission-control": ["ResourceQuota", "NamespaceLifecycle", "AlwaysAdmit"]})
     always = ["RBACEscalation", "DRAAdminAccess", "DRAClaimStatus", "PodCertificateSigning", "PolicyParamsAuthorization"]
     assert order.enabled(*order.wanted(named)) == ["NamespaceLifecycle", *always, "ResourceQuota"]
@@ -60,25 +60,25 @@ def test_one_flag_may_name_all_that_are_on():
     assert order.wanted(Options({"enable-admission-plugins": ["AlwaysDeny"]})) == (["AlwaysDeny"], [])
 
 
-def test_plugins_want_what_there_is():
+def test_constructors_take_only_arguments_that_exist():
     known = {*Initializer._fields, "section", "clock"}
     assert {name: extra for name in order.ORDER if (extra := set(wants(import_module(order.module(name)).Plugin)) - known)} == {}
 
 
-def test_those_that_name_a_section_get_their_part_of_the_file():
+def test_plugins_with_a_section_get_their_part_of_the_file():
     assert {n for n in order.ORDER if "section" in wants(import_module(order.module(n)).Plugin)} == configuration.TAKERS
-    # And say what is wrong with it before there is a server.
+    # And report errors in it before there is a server.
     assert {n for n in order.ORDER if hasattr(import_module(order.module(n)).Plugin, "configured")} == configuration.TAKERS
 
 
-def test_a_module_that_is_missing_is_an_error(monkeypatch):
+def test_a_missing_module_is_an_error(monkeypatch):
     monkeypatch.setitem(order.MODULES, "Priority", "nowhere")
     with pytest.raises(ImportError):
         order.build(FakeServer().initializer, [], [])
 
 
 @pytest.mark.parametrize("name", sorted(order.NO_EFFECT))
-def test_what_has_no_effect_is_said_once(caplog, name):
+def test_plugins_without_effect_are_reported_once(caplog, name):
     server = FakeServer()
     with caplog.at_level(logging.WARNING, "kas"):
         assert name not in [p.name for p in order.build(server.initializer, [name], [])]
@@ -87,12 +87,12 @@ def test_what_has_no_effect_is_said_once(caplog, name):
     assert [r.getMessage() for r in caplog.records] == [f"--enable-admission-plugins: {name} has no effect: {order.NO_EFFECT[name]}"]
 
 
-def test_what_has_no_effect_is_in_the_readme():
+def test_plugins_without_effect_are_in_the_readme():
     text = (Path(__file__).parents[2] / "README.md").read_text()
     assert [name for name in order.NO_EFFECT if name not in text] == []
 
 
-def test_a_constructor_is_given_what_it_names():
+def test_a_constructor_gets_the_arguments_it_names():
     class Wants:
         def __init__(self, b: int, c: int = 3) -> None:
             self.got = b, c

@@ -1,4 +1,4 @@
-"""What objects count against quotas, evaluator by evaluator."""
+"""The usage of objects for quotas, evaluator by evaluator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def container(name: str = "c", **requests: str) -> dict[str, Any]:
     return {"name": name, "resources": {"requests": requests}}
 
 
-def test_a_pod_that_should_be_gone_counts_as_an_object_only(server):
+def test_an_overdue_pod_counts_as_an_object_only(server):
     stuck = pod()
     stuck["metadata"] |= {"deletionTimestamp": "2020-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
     assert usage(server, "", "pods", stuck) == {"count/pods": "1"}
@@ -26,7 +26,7 @@ def test_a_pod_that_should_be_gone_counts_as_an_object_only(server):
     assert usage(server, "", "pods", stuck) == {"count/pods": "1", "pods": "1"}
 
 
-def test_a_running_container_counts_what_it_has(server):
+def test_a_running_container_counts_its_allocated_resources(server):
     running = pod(containers=[container(cpu="1")])
     state = {"name": "c", "resources": {"requests": {"cpu": "3"}}, "allocatedResources": {"cpu": "2"}}
     running["status"] = {"containerStatuses": [state]}
@@ -37,7 +37,7 @@ def test_a_running_container_counts_what_it_has(server):
     assert usage(server, "", "pods", running)["requests.cpu"] == "3"
 
 
-def test_a_pod_that_speaks_for_its_containers_frees_them_from_saying(server):
+def test_pod_level_resources_replace_required_ones_of_containers(server):
     pods = Evaluators(server.registries, server.registries).of("", "pods")
     whole = pod(resources={"requests": {"memory": "1Gi"}})
     assert pods.constraints(["requests.cpu", "limits.memory"], whole) == ""
@@ -67,12 +67,12 @@ def test_devices_count_as_extended_resources_too(server, monkeypatch):
     with features.DEFAULT.overridden(DRAExtendedResource=False):
         assert claims.matching([*hard, "gpu.deviceclass.resource.k8s.io/devices"]) == ["gpu.deviceclass.resource.k8s.io/devices"]
         assert set(usage(server, "resource.k8s.io", "resourceclaims", claim)) == set(list(everything)[:3])
-    # The pod it was made for has paid for what it asked for.
+    # The pod that the claim was made for has counted its request already.
     server.add("", "pods", pod(containers=[container(**{"example.com/gpu": "2", "deviceclass.resource.kubernetes.io/nic": "1"})]))
     meta["ownerReferences"] = [owner]
     left = {name: n for name, n in everything.items() if name not in ("requests.example.com/gpu", f"{implicit}nic")}
     assert usage(server, "resource.k8s.io", "resourceclaims", claim) == left
-    # But for one claim only, which is found without reading all there are, for each of them.
+    # Except for one claim only, which is found without reading all claims for each pod.
     monkeypatch.setattr(server.registries, "list", None)
     server.add("resource.k8s.io", "resourceclaims", {"metadata": {**meta, "name": "i", "namespace": "ns2"}, "spec": claim["spec"]})
     assert usage(server, "resource.k8s.io", "resourceclaims", claim) == left
@@ -81,7 +81,7 @@ def test_devices_count_as_extended_resources_too(server, monkeypatch):
     assert usage(server, "resource.k8s.io", "resourceclaims", claim) == everything
 
 
-def test_the_old_annotation_names_the_class_of_a_claim_even_when_it_is_empty(server):
+def test_the_legacy_annotation_names_a_claims_class_even_when_it_is_empty(server):
     claim: dict[str, Any] = {"metadata": {"name": "c"}, "spec": {"storageClassName": "s", "resources": {"requests": {"storage": "1Gi"}}}}
     assert usage(server, "", "persistentvolumeclaims", claim)["s.storageclass.storage.k8s.io/requests.storage"] == "1Gi"
     claim["metadata"]["annotations"] = {"volume.beta.kubernetes.io/storage-class": ""}

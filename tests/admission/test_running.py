@@ -1,4 +1,4 @@
-"""Plug-ins in a running server: quotas under contention, RBAC, and what start-up refuses."""
+"""Plug-ins in a running server: quotas with concurrent writers, RBAC, and errors at startup."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def pod(name: str, **resources: Any) -> dict[str, Any]:
 
 
 def quota(api: Client, namespace: str, hard: dict[str, str], **spec: Any) -> None:
-    """A quota whose status says that nothing is used yet, as the quota controller would."""
+    """A quota whose status has no usage yet, as the quota controller would write it."""
     where = f"/api/v1/namespaces/{namespace}/resourcequotas"
     code, made = api("POST", where, {"metadata": {"name": "q"}, "spec": {"hard": hard, **spec}})
     assert code == 201, made
@@ -60,7 +60,7 @@ def eventually(check: Any, deadline_s: float = 60.0) -> None:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
-    """Two workers, and no controllers that would count quotas by themselves."""
+    """Two workers, without the controllers that would update quotas."""
     with KasServer(tmp_path_factory.mktemp("kas"), "--unsafe-no-fsync", "--controllers", "none", workers=2) as server:
         yield server
 
@@ -78,7 +78,7 @@ def ns(api, request):
     return name
 
 
-def test_quota_is_never_overspent(api, running, ns):
+def test_a_quota_is_never_exceeded(api, running, ns):
     quota(api, ns, {"pods": "5", "requests.cpu": "10"})
 
     def create(i: int) -> int:
@@ -91,7 +91,7 @@ def test_quota_is_never_overspent(api, running, ns):
     assert len(api("GET", f"/api/v1/namespaces/{ns}/pods")[1]["items"]) == 5
 
 
-def test_quota_texts(api, ns):
+def test_error_texts_of_quotas(api, ns):
     quota(api, ns, {"pods": "2", "requests.cpu": "2"})
     where = f"/api/v1/namespaces/{ns}/pods"
     code, e = api("POST", where, pod("a"))
@@ -103,7 +103,7 @@ def test_quota_texts(api, ns):
     )  # fmt: skip
 
 
-def test_quota_without_status(api, ns):
+def test_a_quota_without_status(api, ns):
     where = f"/api/v1/namespaces/{ns}/resourcequotas"
     _, made = api("POST", where, {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}})
     made["status"] = {"hard": {"pods": "1"}}
@@ -112,7 +112,7 @@ def test_quota_without_status(api, ns):
     assert e["message"] == 'pods "a" is forbidden: status unknown for quota: q, resources: pods'
 
 
-def test_quota_is_given_back_when_the_write_fails(api, ns):
+def test_quota_is_released_when_the_write_fails(api, ns):
     quota(api, ns, {"count/configmaps": "3"})
     where = f"/api/v1/namespaces/{ns}/configmaps"
     assert api("POST", where, {"metadata": {"name": "a"}})[0] == 201
@@ -122,7 +122,7 @@ def test_quota_is_given_back_when_the_write_fails(api, ns):
     assert used(api, ns) == {"count/configmaps": "1"}
 
 
-def test_quota_counts_growth(api, ns):
+def test_an_update_uses_quota_for_its_growth(api, ns):
     quota(api, ns, {"services.nodeports": "2", "services": "5"})
     where = f"/api/v1/namespaces/{ns}/services"
     service = {"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}}
@@ -139,14 +139,14 @@ def test_quota_counts_growth(api, ns):
     assert why in e["message"]
 
 
-def test_quota_scopes(api, ns):
+def test_scopes_of_quotas(api, ns):
     quota(api, ns, {"pods": "0"}, scopes=["BestEffort"])
     where = f"/api/v1/namespaces/{ns}/pods"
     assert api("POST", where, pod("a", requests={"cpu": "1"}))[0] == 201
     assert "exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0" in api("POST", where, pod("b"))[1]["message"]
 
 
-def test_nobody_grants_what_they_do_not_hold(api, running, ns):
+def test_nobody_grants_rights_that_they_do_not_have(api, running, ns):
     roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles"
     bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/rolebindings"
     verbs = ["create", "update", "get"]
@@ -159,7 +159,7 @@ def test_nobody_grants_what_they_do_not_hold(api, running, ns):
     more = {"metadata": {"name": "more"}, "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]}
     code, e = bob("POST", roles, more)
     assert code == 403 and "is attempting to grant RBAC permissions not currently held" in e["message"]
-    # It comes before the kind's own rules, so that an object with other faults says no more of them than upstream's.
+    # It precedes the kind's own rules, so that it reports no more errors of an invalid object than upstream's.
     more["rules"].append({"apiGroups": [""], "resources": ["pods"]})
     code, e = bob("POST", roles, more)
     assert code == 403 and "is attempting to grant RBAC permissions not currently held" in e["message"]
@@ -175,7 +175,7 @@ def test_nobody_grants_what_they_do_not_hold(api, running, ns):
     assert bob("POST", bindings, {"metadata": {"name": "up"}, "subjects": [subject], "roleRef": admin})[0] == 403
 
 
-def test_plugins_are_switched_by_flags(kas_server):
+def test_plugins_are_enabled_by_flags(kas_server):
     on = ("--enable-admission-plugins", "NamespaceAutoProvision,AlwaysPullImages")
     server = kas_server(*on, "--disable-admission-plugins", "ServiceAccount")
     api = Client(server)
@@ -199,6 +199,6 @@ def test_plugins_are_switched_by_flags(kas_server):
         (("--enable-admission-plugins", "Nonsense"), '"Nonsense" is unknown'),
     ],
 )
-def test_what_does_not_start(kas_server, flags, why):
+def test_invalid_plugin_flags_prevent_startup(kas_server, flags, why):
     with pytest.raises(RuntimeError, match=why):
         kas_server(*flags)

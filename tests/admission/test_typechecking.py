@@ -1,4 +1,4 @@
-"""What is said of expressions that do not fit the kinds they are about."""
+"""Warnings about expressions that do not fit the types of their kinds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check(*expressions, rules=(DEPLOYMENTS,), **spec):
     return warnings(policy, kind_of, shape_of)
 
 
-def test_what_fits_is_not_spoken_of():
+def test_expressions_that_fit_have_no_warnings():
     assert check(
         "object.spec.replicas <= 5 && oldObject.metadata.labels['a'] == 'b'",
         "object.spec.template.spec.containers.all(c, c.image.startsWith('registry/'))",
@@ -55,8 +55,8 @@ def test_what_fits_is_not_spoken_of():
     ) == []
 
 
-def test_quantities_are_unknown():
-    """OpenAPI names no type for them, and upstream's checker knows nothing that holds one."""
+def test_quantities_have_no_type():
+    """OpenAPI has no type for them, and upstream's checker has no value of it."""
     (found,) = check("object.spec.template.spec.containers.all(c, 'cpu' in c.resources.limits)")
     assert "undefined field 'limits'" in found["warning"]
 
@@ -65,7 +65,7 @@ def test_the_text_is_upstreams():
     assert check("object.replicas > 1") == [{"fieldRef": "spec.validations[0].expression", "warning": REPLICAS}]
 
 
-def test_each_kind_is_told_of():
+def test_each_kind_gets_its_own_warning():
     both = [{**DEPLOYMENTS, "resources": ["statefulsets", "deployments", "deployments/status", "*"]}]
     (found,) = check("object.replicas > 1", rules=both)
     assert found["warning"] == REPLICAS + "\n" + REPLICAS.replace("Deployment", "StatefulSet")
@@ -89,15 +89,15 @@ def test_params(kind, says):
     assert check("params.spec.x == 'y'", paramKind={"apiVersion": "x.io/v1", "kind": "Odd"}) == []
 
 
-def test_a_schema_without_a_type_lets_objects_be_anything():
-    """Nothing is said of it, and nothing fails (kubernetes#136621)."""
+def test_a_schema_without_a_type_allows_any_object():
+    """There are no warnings and no errors (kubernetes#136621)."""
     assert custom_shape({"x-kubernetes-preserve-unknown-fields": True}, "a.b.C").type is DYN
     policy = {"spec": {"matchConstraints": {"resourceRules": [WIDGETS]}, "validations": [{"expression": "object.spec.any == 1"}]}}
     assert warnings(policy, kind_of, lambda kind: custom_shape({}, "a.b.C")) == []
 
 
-def test_what_is_alike_in_a_schema_is_of_types_of_its_own():
-    """A schema in memory has one object for all places that are alike."""
+def test_equal_parts_of_a_schema_have_types_of_their_own():
+    """A schema in memory has one object for all equal parts."""
     alike = {"type": "object", "properties": {"x": {"type": "string"}}}
     schema = {"type": "object", "properties": {"one": alike, "two": alike}}
     policy = {"spec": {"matchConstraints": {"resourceRules": [WIDGETS]}, "validations": [{"expression": "object.one == object.two"}]}}
@@ -115,11 +115,11 @@ def test_custom_resources():
     {**DEPLOYMENTS, "apiGroups": ["*"]}, {**DEPLOYMENTS, "apiVersions": ["*"]}, {**DEPLOYMENTS, "resources": ["*", "deployments/scale"]},
     {**DEPLOYMENTS, "resources": ["nobodys"]},
 ])  # fmt: skip
-def test_what_is_not_named_is_not_checked(rule):
+def test_kinds_that_are_not_named_are_not_checked(rule):
     assert check("object.nope", rules=[rule]) == []
 
 
-def test_names_that_multiply_are_looked_up_so_often(monkeypatch):
+def test_the_number_of_resolved_names_is_limited(monkeypatch):
     monkeypatch.setattr(typechecking, "MAX_LOOKED_UP", 100)
     asked = []
     many = {"apiGroups": [f"g{i}" for i in range(50)], "apiVersions": [f"v{i}" for i in range(50)], "resources": ["a", "b"]}
@@ -130,7 +130,7 @@ def test_names_that_multiply_are_looked_up_so_often(monkeypatch):
     assert "undefined field 'nope'" in found["warning"]
 
 
-def test_expressions_times_kinds_are_so_many(monkeypatch):
+def test_the_number_of_checked_expressions_is_limited(monkeypatch):
     monkeypatch.setattr(typechecking, "MAX_CHECKED", 10)
     assert len(check(*["object.nope"] * 20)) == 10
     assert len(check(*["object.nope"] * 20, rules=[DEPLOYMENTS, {**DEPLOYMENTS, "resources": ["daemonsets"]}])) == 5

@@ -157,13 +157,13 @@ def test_an_update_of_one_service_does_not_scan_the_others():
         await found.idle()
         for index in ("by_name", "remote", "by_service", "by_place"):
             setattr(services, index, Unwalked(getattr(services, index)))
-        found._said, found._shown = Unwalked(found._said), Unwalked(found._shown)
+        found._responses, found._shown = Unwalked(found._responses), Unwalked(found._shown)
         services.put(names[0], remote(names[0], "other"))
         services.put(names[1], None)
         found.touch(names[:2])
         await found.idle()
-        assert slow.asked[6:] == ["v1.a.test/apis"] and len(found._said) == 5
-        assert ("ns", "b") not in services.by_place and ServiceReference("ns", "other", 443) in found._said
+        assert slow.asked[6:] == ["v1.a.test/apis"] and len(found._responses) == 5
+        assert ("ns", "b") not in services.by_place and ServiceReference("ns", "other", 443) in found._responses
 
     asyncio.run(run())
 

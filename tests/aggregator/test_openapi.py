@@ -27,7 +27,7 @@ def test_merging_renames_definitions_that_differ():
     assert into["paths"]["/c"] == path("X_v3")
 
 
-class Brought:
+class PartIndex:
     """The parts of definitions, kept apart from the document."""
 
     def __init__(self, paths: set, definitions: dict) -> None:
@@ -38,7 +38,7 @@ def test_merging_considers_parts_outside_of_the_document():
     theirs = {"X": {"type": "array"}, "Same": {"type": "string"}}
     spec = {"paths": {"/a": path("X"), "/b": path("X"), "/c": path("Same")}, "definitions": theirs, "parameters": {}}
     into = {"paths": {}, "definitions": {}}
-    merge(into, spec, Brought({"/a"}, {"X": {"type": "object"}, "Same": {"type": "string"}}))
+    merge(into, spec, PartIndex({"/a"}, {"X": {"type": "object"}, "Same": {"type": "string"}}))
     assert into["paths"] == {"/b": path("X_v2"), "/c": path("Same")}
     assert into["definitions"] == {"X_v2": theirs["X"]}
 

@@ -5,7 +5,7 @@ import pytest
 from kas.auth.attributes import ALLOW, NO_OPINION, Attributes
 from kas.auth.authz.modes import build
 from kas.auth.authz.rbac import RbacIndex
-from kas.auth.impersonation import LastModes, impersonate, wanted_user
+from kas.auth.impersonation import ModeCache, impersonate, wanted_user
 from kas.auth.user import MASTERS, NODE_NAME, UserInfo
 from kas.config import features
 from kas.meta.errors import ApiError
@@ -60,58 +60,58 @@ def test_attributes_without_a_name(header, text):
 
 def test_masters_may_impersonate_everyone_with_the_old_mode():
     authorizer = rbac()
-    user, constraint = impersonate(authorizer, listing_pods(ADMIN), UserInfo("jane", ("dev",)), LastModes())
+    user, constraint = impersonate(authorizer, listing_pods(ADMIN), UserInfo("jane", ("dev",)), ModeCache())
     assert (user.groups, constraint) == (("dev", "system:authenticated"), "impersonate:user-info")
-    user, constraint = impersonate(authorizer, listing_pods(ADMIN), UserInfo("jane", (MASTERS,)), LastModes())
+    user, constraint = impersonate(authorizer, listing_pods(ADMIN), UserInfo("jane", (MASTERS,)), ModeCache())
     assert (user.groups, constraint) == ((MASTERS, "system:authenticated"), "")
-    user, _ = impersonate(authorizer, listing_pods(ADMIN), UserInfo("system:serviceaccount:a:b"), LastModes())
+    user, _ = impersonate(authorizer, listing_pods(ADMIN), UserInfo("system:serviceaccount:a:b"), ModeCache())
     assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:a", "system:authenticated")
-    user, _ = impersonate(authorizer, listing_pods(ADMIN), UserInfo("system:anonymous"), LastModes())
+    user, _ = impersonate(authorizer, listing_pods(ADMIN), UserInfo("system:anonymous"), ModeCache())
     assert user.groups == ("system:unauthenticated",)
-    user, _ = impersonate(authorizer, listing_pods(ADMIN), UserInfo("system:node:n1"), LastModes())
+    user, _ = impersonate(authorizer, listing_pods(ADMIN), UserInfo("system:node:n1"), ModeCache())
     assert user.groups == ("system:nodes", "system:authenticated")
 
 
 def test_the_old_verb_still_works_and_is_narrow():
     authorizer = rbac(rule("impersonate", "", "users", "jane"), rule("impersonate", "", "groups", "dev"))
-    assert impersonate(authorizer, listing_pods(BOB), UserInfo("jane", ("dev",)), LastModes())[0].name == "jane"
+    assert impersonate(authorizer, listing_pods(BOB), UserInfo("jane", ("dev",)), ModeCache())[0].name == "jane"
     for wanted in (UserInfo("joe"), UserInfo("jane", ("ops",)), UserInfo("jane", (MASTERS,)), UserInfo("jane", (), "7")):
         with pytest.raises(ApiError) as e:
-            impersonate(authorizer, listing_pods(BOB), wanted, LastModes())
+            impersonate(authorizer, listing_pods(BOB), wanted, ModeCache())
         assert e.value.code == 403
 
 
 def test_constrained_mode_needs_both_verbs_and_refuses_masters():
     on, who = rule("impersonate-on:user-info:list", "", "pods"), rule("impersonate:user-info", "authentication.k8s.io", "*")
-    assert impersonate(rbac(on, who), listing_pods(BOB), UserInfo("jane", ("dev",)), LastModes())[1] == "impersonate:user-info"
+    assert impersonate(rbac(on, who), listing_pods(BOB), UserInfo("jane", ("dev",)), ModeCache())[1] == "impersonate:user-info"
     for rules in ((on,), (who,)):
         with pytest.raises(ApiError):
-            impersonate(rbac(*rules), listing_pods(BOB), UserInfo("jane"), LastModes())
+            impersonate(rbac(*rules), listing_pods(BOB), UserInfo("jane"), ModeCache())
     with pytest.raises(ApiError, match="impersonating the system:masters group is not allowed"):
-        impersonate(rbac(on, who), listing_pods(BOB), UserInfo("jane", (MASTERS,)), LastModes())
+        impersonate(rbac(on, who), listing_pods(BOB), UserInfo("jane", (MASTERS,)), ModeCache())
     with pytest.raises(ApiError, match="invalid key in extra"):
-        impersonate(rbac(on, who), listing_pods(BOB), UserInfo("jane", extra={"x": ["1"]}), LastModes())
+        impersonate(rbac(on, who), listing_pods(BOB), UserInfo("jane", extra={"x": ["1"]}), ModeCache())
 
 
 def test_without_the_gate_only_the_old_verb_counts():
     constrained = rbac(rule("impersonate-on:user-info:list", "", "pods"), rule("impersonate:user-info", "authentication.k8s.io", "users"))
     wanted = UserInfo("jane")
-    assert impersonate(constrained, listing_pods(BOB), wanted, LastModes())[1] == "impersonate:user-info"
+    assert impersonate(constrained, listing_pods(BOB), wanted, ModeCache())[1] == "impersonate:user-info"
     with features.DEFAULT.overridden(ConstrainedImpersonation=False):
         with pytest.raises(ApiError) as e:
-            impersonate(constrained, listing_pods(BOB), wanted, LastModes())
+            impersonate(constrained, listing_pods(BOB), wanted, ModeCache())
         assert e.value.message.startswith('users "jane" is forbidden: User "bob" cannot impersonate resource "users" in API group ""')
-        assert impersonate(rbac(rule("impersonate", "", "users")), listing_pods(BOB), wanted, LastModes())[1] == ""
+        assert impersonate(rbac(rule("impersonate", "", "users")), listing_pods(BOB), wanted, ModeCache())[1] == ""
 
 
 def test_the_refusal_is_that_of_the_first_mode():
     with pytest.raises(ApiError) as e:
-        impersonate(rbac(), listing_pods(BOB), UserInfo("jane"), LastModes())
+        impersonate(rbac(), listing_pods(BOB), UserInfo("jane"), ModeCache())
     assert e.value.message == (
         'pods is forbidden: User "bob" cannot impersonate-on:user-info:list resource "pods" in API group "" in the namespace "ns"'
     )
     with pytest.raises(ApiError) as e:
-        impersonate(rbac(), listing_pods(BOB), UserInfo("system:serviceaccount:a:b", ("g",)), LastModes())
+        impersonate(rbac(), listing_pods(BOB), UserInfo("system:serviceaccount:a:b", ("g",)), ModeCache())
     assert e.value.message == (
         'serviceaccounts "b" is forbidden: User "bob" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "a"'
     )
@@ -124,14 +124,14 @@ def test_a_node_agent_may_impersonate_only_its_own_node():
         rule("impersonate:associated-node", "authentication.k8s.io", "nodes"),
     )
     authorizer = rbac(*rules, user=agent.name)
-    assert impersonate(authorizer, listing_pods(agent), UserInfo("system:node:n1"), LastModes())[1] == "impersonate:associated-node"
+    assert impersonate(authorizer, listing_pods(agent), UserInfo("system:node:n1"), ModeCache())[1] == "impersonate:associated-node"
     with pytest.raises(ApiError):
-        impersonate(authorizer, listing_pods(agent), UserInfo("system:node:n2"), LastModes())
+        impersonate(authorizer, listing_pods(agent), UserInfo("system:node:n2"), ModeCache())
 
 
 def test_a_revoked_right_ends_with_the_next_request():
     """Upstream caches for ten seconds that a constrained mode was allowed; here the current rights count."""
-    allowed, asked, last = [True], [], LastModes()
+    allowed, asked, last = [True], [], ModeCache()
 
     class Fickle:
         def authorize(self, a):
@@ -163,7 +163,7 @@ def test_without_modes_checks_have_the_order_of_the_old_filter():
     named = "authentication.k8s.io"
     with features.DEFAULT.overridden(ConstrainedImpersonation=False):
         asked = Asked()
-        user, constraint = impersonate(asked, listing_pods(BOB), wanted, LastModes())
+        user, constraint = impersonate(asked, listing_pods(BOB), wanted, ModeCache())
         assert (user, constraint) == (wanted, "")
         assert asked.questions == [
             ("", "", "", "users", "", "tester"), ("", "", "", "groups", "", "system:authenticated"), ("", "", "", "groups", "", "g"),
@@ -172,14 +172,14 @@ def test_without_modes_checks_have_the_order_of_the_old_filter():
         ]  # fmt: skip
         asked = Asked("scope-b", "some-uid")
         with pytest.raises(ApiError) as e:
-            impersonate(asked, listing_pods(BOB), wanted, LastModes())
+            impersonate(asked, listing_pods(BOB), wanted, ModeCache())
         assert asked.questions[-1][-1] == "scope-b"
         assert e.value.message == (
             'userextras.authentication.k8s.io "scope-b" is forbidden: User "bob" cannot impersonate resource '
             '"userextras/scopes" in API group "authentication.k8s.io" at the cluster scope: told'
         )
         asked = Asked()
-        user, _ = impersonate(asked, listing_pods(BOB), UserInfo("system:serviceaccount:foo:default"), LastModes())
+        user, _ = impersonate(asked, listing_pods(BOB), UserInfo("system:serviceaccount:foo:default"), ModeCache())
         assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:foo", "system:authenticated")
         assert asked.questions == [("foo", "", "", "serviceaccounts", "", "default")]
 

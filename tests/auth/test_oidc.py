@@ -17,7 +17,7 @@ from kas.testing.server import KasServer
 from tests.auth.issuer import Issuer, ec_key, rsa_key
 from tests.conftest import Client
 from tests.controllers.waiting import until
-from tests.sooner import sooner
+from tests.intervals import shorter_intervals
 from tests.tlsstub import authority
 
 REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -34,7 +34,7 @@ def as_(server: KasServer, token: str) -> Client:
 
 
 def who(server: KasServer, token: str):
-    """The user a token is of, None for a 401."""
+    """The user that a token authenticates, None for a 401."""
     status, body = as_(server, token)("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", REVIEW)
     assert status in (201, 401), body
     return body["status"]["userInfo"] if status == 201 else None
@@ -76,7 +76,7 @@ def healthy(issuer):
 
 
 def loop_ran():
-    """Keys are fetched once a second at most; after this they may be again."""
+    """Keys are fetched at most once a second; after this they may be fetched again."""
     time.sleep(1.1)
 
 
@@ -115,7 +115,7 @@ def _b64(data: bytes) -> str:
 
 
 def _signed(issuer, header, claims, sign=None):
-    """A token as it is said, whatever a library thinks of it."""
+    """A token signed as given, whether or not a library would accept it."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import padding
 
@@ -147,7 +147,7 @@ def test_forged_tokens(flagged, issuer):
 
 
 def _moved(issuer):
-    """The signature of one token below the claims of another."""
+    """The signature of one token with the claims of another."""
     head, _, signature = issuer.token().split(".")
     return f"{head}.{issuer.token(sub='root').split('.')[1]}.{signature}"
 
@@ -159,7 +159,7 @@ def test_keys_are_rotated(flagged, issuer):
     before = issuer.keys.pop("k1")
     loop_ran()
     issuer.keys["k3"] = rsa_key()
-    until(lambda: who(flagged, issuer.token(kid="k3")), 60)  # the newest set counts, and it does not hold the first key
+    until(lambda: who(flagged, issuer.token(kid="k3")), 60)  # the newest set counts, and it does not have the first key
     assert who(flagged, issuer.token(kid="k1", key=before, sub="other")) is None
     issuer.keys["k1"] = before
 
@@ -171,7 +171,7 @@ def test_bad_answers_change_nothing(flagged, issuer, fault):
     issuer.fault, asked = fault, issuer.fetches()
     assert who(flagged, issuer.token(kid="k9", key=rsa_key())) is None
     assert issuer.fetches() > asked
-    assert who(flagged, issuer.token(sub=f"after {fault}"))["username"] == f"u:after {fault}"  # the keys it had are kept
+    assert who(flagged, issuer.token(sub=f"after {fault}"))["username"] == f"u:after {fault}"  # the keys from before are kept
     loop_ran()
     issuer.fault = "redirect"
     issuer.keys[fault] = rsa_key()
@@ -179,7 +179,7 @@ def test_bad_answers_change_nothing(flagged, issuer, fault):
     assert b"/elsewhere" in b" ".join(a.path.encode() for a in issuer.stub.asked)
 
 
-def test_a_slow_issuer_holds_nobody_up_whose_key_is_known(flagged, issuer):
+def test_a_slow_issuer_delays_no_user_whose_key_is_known(flagged, issuer):
     import threading
 
     until(lambda: who(flagged, issuer.token(sub="first")))
@@ -199,10 +199,10 @@ def test_a_slow_issuer_holds_nobody_up_whose_key_is_known(flagged, issuer):
     for thread in waiting:
         thread.join(60)
     assert [user["username"] for user in found] == ["u:jane"] * 5
-    assert issuer.fetches() == asked + 1  # one for all of them
+    assert issuer.fetches() == asked + 1  # one request for all of them
 
 
-def test_many_bad_tokens_ask_once_a_second_at_most(flagged, issuer):
+def test_many_bad_tokens_cause_one_fetch_a_second_at_most(flagged, issuer):
     loop_ran()
     asked, began, stranger = issuer.fetches(), time.monotonic(), rsa_key()
     for i in range(50):
@@ -210,7 +210,7 @@ def test_many_bad_tokens_ask_once_a_second_at_most(flagged, issuer):
     assert issuer.fetches() - asked <= time.monotonic() - began + 1
 
 
-def test_nothing_secret_in_logs(flagged, issuer):
+def test_logs_show_no_secrets(flagged, issuer):
     tokens = [issuer.token(sub="secretive"), issuer.token(aud="other", sub="secretive"), issuer.token(key=rsa_key(), sub="secretive")]
     for token in tokens:
         who(flagged, token)
@@ -231,7 +231,7 @@ def entry(issuer, ca_file, username, **more):
 
 @pytest.fixture
 def configured(place, issuer, tmp_path, tmp_path_factory):
-    """A server of two workers with a file of one issuer: (server, path of the file)."""
+    """A server of two workers with a configuration file of one issuer: (server, path of the file)."""
     path = tmp_path / "authn.yaml"
     path.write_text(configuration(entry(issuer, place / "stub-ca.crt", {"claim": "sub", "prefix": "one:"}), anonymous={
         "enabled": True, "conditions": [{"path": "/livez"}],
@@ -248,7 +248,7 @@ def replace(path, text):
 
 
 def everywhere(server, token, name):
-    """Whether all workers know the token's user by this name, None for nobody."""
+    """Whether all workers authenticate the token as this user, None for nobody."""
     found = [who(server, token) for _ in range(12)]
     return all(user is None if name is None else user is not None and user["username"] == name for user in found)
 
@@ -285,8 +285,8 @@ def _metrics(server, part):
     return text if any(line.startswith(METRICS) and part in line for line in text.splitlines()) else ""
 
 
-def test_when_keys_were_fetched_is_told(flagged, issuer):
-    """By the worker that fetched them; a connection may be another's."""
+def test_the_time_of_fetching_keys_is_a_metric(flagged, issuer):
+    """It is recorded by the worker that fetched them; a connection may reach another."""
     name = "apiserver_authentication_jwt_authenticator_jwks_fetch_last_timestamp_seconds{"
 
     def told() -> bool:
@@ -303,7 +303,7 @@ def test_anonymous_by_path(configured):
         assert as_(server, "")("GET", path)[0] == 401, path
 
 
-def test_an_issuer_that_comes_late(place, ca, tmp_path_factory):
+def test_an_issuer_with_another_name_is_asked_again(place, ca, tmp_path_factory):
     late = Issuer(place, ca, "late")
     late.fault = "stranger"
     flags = (
@@ -311,10 +311,10 @@ def test_an_issuer_that_comes_late(place, ca, tmp_path_factory):
         "--unsafe-no-fsync",
     )  # fmt: skip
     try:
-        again = sooner("kas.auth.authn.oidc.provider.AGAIN_S=0.5")
+        again = shorter_intervals("kas.auth.authn.oidc.provider.AGAIN_S=0.5")
         with KasServer(tmp_path_factory.mktemp("kas"), *flags, prefix=again) as server:
             assert who(server, late.token()) is None
-            assert who(server, server.token)["username"] == "admin"  # all others are served
+            assert who(server, server.token)["username"] == "admin"  # other requests are served
             until(lambda: "issuer did not match the issuer returned by provider" in server.output)
             late.fault = ""
             assert until(lambda: who(server, late.token()))["username"] == f"{late.url}#jane"
@@ -322,7 +322,7 @@ def test_an_issuer_that_comes_late(place, ca, tmp_path_factory):
         late.close()
 
 
-def test_another_authority(place, issuer, tmp_path_factory):
+def test_an_issuer_with_a_certificate_of_another_ca_is_refused(place, issuer, tmp_path_factory):
     authority(place, "other-ca")
     flags = (
         f"--oidc-issuer-url={issuer.url}", "--oidc-client-id=client", f"--oidc-ca-file={place}/other-ca.crt", "--controllers=none",

@@ -1,4 +1,4 @@
-"""The webhook authorizer: its requests, its reading of answers, and its cache."""
+"""The webhook authorizer: its requests, how it reads responses, and its cache."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_selectors_of_lists(tmp_path, backend):
     assert "labelSelector" not in second
 
 
-def test_the_older_review_has_another_word_for_groups(tmp_path, backend):
+def test_version_v1beta1_calls_groups_group(tmp_path, backend):
     backend.answers = lambda asked: answer("authorization.k8s.io/v1beta1", allowed=True)
     ask = Asking(tmp_path, backend, version="v1beta1")
     assert ask(question()) == [(ALLOW, "", "")]
@@ -123,7 +123,7 @@ def test_the_older_review_has_another_word_for_groups(tmp_path, backend):
         ({}, (NO_OPINION, "", "")),
     ],
 )
-def test_what_answers_mean(tmp_path, backend, status, outcome):
+def test_decisions_by_response(tmp_path, backend, status, outcome):
     backend.answers = lambda asked: answer(**status)
     assert Asking(tmp_path, backend)(question()) == [outcome]
 
@@ -146,20 +146,20 @@ REDIRECT = (307, {"Location": "https://127.0.0.1:1/"}, b"")
         ((200, {}, b'{"status":{"allowed":true}}' + b" " * (10 << 20)), "larger than 262144 bytes", 1),
     ],
 )
-def test_what_is_no_answer(tmp_path, backend, said, why, tries, on_error):
+def test_invalid_responses_follow_the_failure_policy(tmp_path, backend, said, why, tries, on_error):
     backend.answers = lambda asked: said
     ask = Asking(tmp_path, backend, on_error=on_error)
     ((decision, reason, error),) = ask(question())
     assert (decision, reason) == (on_error, "") and why in error and len(backend.seen) == tries
     assert ask.counted("webhook_evaluations_total") == {("hook", "error"): tries}
     assert ask.counted("webhook_evaluations_fail_open_total") == ({("hook", "error"): 1} if on_error == NO_OPINION else {})
-    # What was no answer is not remembered.
+    # An invalid response is not cached.
     backend.answers = lambda asked: answer(allowed=True)
     assert ask(question())[0][0] == ALLOW
 
 
-def test_conditions_that_take_long_are_judged_beside_the_loop(tmp_path, backend):
-    """Whoever asks chooses how long the lists are that an operator's expressions go through."""
+def test_slow_match_conditions_are_evaluated_off_the_loop(tmp_path, backend):
+    """The client chooses the length of the lists that an operator's expressions walk."""
     heavy, where = compiled(["request.groups.all(x, request.groups.all(y, x + y != 'zz'))"], "")[0], []
 
     class Watched:
@@ -177,7 +177,7 @@ def test_conditions_that_take_long_are_judged_beside_the_loop(tmp_path, backend)
     assert sum(durations.values[("Webhook", "hook")][:-1]) == 2
 
 
-def test_a_webhook_that_is_not_there_or_slow(tmp_path, backend):
+def test_a_webhook_that_is_down_or_slow(tmp_path, backend):
     ask, over = Asking(tmp_path, backend, timeout_s=0.2), threading.Event()
     backend.answers = lambda asked: over.wait(60) and answer(allowed=True)
     ((decision, _, error),) = ask(question())
@@ -193,8 +193,8 @@ def test_a_webhook_that_is_not_there_or_slow(tmp_path, backend):
     assert decision == NO_OPINION and "connection refused" in error
 
 
-def test_a_webhook_that_is_gone_does_not_fill_the_log(tmp_path, caplog):
-    """Each request that asked had a line of its own: as many as clients sent."""
+def test_a_webhook_that_is_down_does_not_fill_the_log(tmp_path, caplog):
+    """Each request caused a line of its own: as many as clients sent."""
     with PolicyBackend() as gone:
         pass
     ask = Asking(tmp_path, gone)
@@ -205,7 +205,7 @@ def test_a_webhook_that_is_gone_does_not_fill_the_log(tmp_path, caplog):
     assert caplog.messages[MOST:] == ["20 more webhook authorizer requests failed", caplog.messages[0]]
 
 
-def test_answers_are_remembered_for_their_time(tmp_path, backend):
+def test_decisions_are_cached_for_their_time(tmp_path, backend):
     ask = Asking(tmp_path, backend)
     assert ask(question(), question(), question(name="q"))[1] == (ALLOW, "yes", "")
     assert len(backend.seen) == 2
@@ -222,13 +222,13 @@ def test_answers_are_remembered_for_their_time(tmp_path, backend):
 
 
 @pytest.mark.parametrize("a", [question(user=UserInfo("jane")), question(user=UserInfo("jane", ("dev",), "u-2")), question(verb="list")])
-def test_another_question_is_not_answered_from_memory(tmp_path, backend, a):
+def test_another_request_is_not_answered_from_the_cache(tmp_path, backend, a):
     ask = Asking(tmp_path, backend)
     ask(question(), a)
     assert len(backend.seen) == 2
 
 
-def test_what_is_not_remembered(tmp_path, backend):
+def test_responses_that_are_not_cached(tmp_path, backend):
     long = question(name="x" * MAX_REMEMBERED)
     ask = Asking(tmp_path, backend)
     ask(long, long)
@@ -242,7 +242,7 @@ def test_what_is_not_remembered(tmp_path, backend):
     assert len(backend.seen) == 6
 
 
-def test_conditions_decide_without_a_question(tmp_path, backend):
+def test_match_conditions_decide_without_a_request(tmp_path, backend):
     texts = ["has(request.resourceAttributes)", "request.resourceAttributes.namespace != 'kube-system'"]
     ask = Asking(tmp_path, backend, conditions=compiled(texts, "")[0])
     assert ask(question(namespace="kube-system"), question(resource_request=False, path="/x")) == [(NO_OPINION, "", "")] * 2
@@ -251,7 +251,7 @@ def test_conditions_decide_without_a_question(tmp_path, backend):
 
 
 @pytest.mark.parametrize("on_error", [DENY, NO_OPINION])
-def test_a_condition_that_fails_is_as_a_webhook_that_fails(tmp_path, backend, on_error):
+def test_a_failing_match_condition_is_treated_as_a_failing_webhook(tmp_path, backend, on_error):
     ask = Asking(tmp_path, backend, on_error=on_error, conditions=compiled(["request.resourceAttributes.namespace == 'n'"], "")[0])
     ((decision, _, error),) = ask(question(resource_request=False, path="/x"))
     assert decision == on_error and error.startswith("cel evaluation error: expression 'request.resourceAttributes.namespace == 'n''")
@@ -265,8 +265,8 @@ def test_rules_cannot_be_listed(tmp_path, backend):
 
 
 @pytest.mark.parametrize("terms", [3, 3000])
-def test_long_selectors_are_parsed_beside_the_loop(tmp_path, backend, monkeypatch, terms):
-    """Whoever asks may send 240 kB of them, a credential or not."""
+def test_long_selectors_are_parsed_off_the_loop(tmp_path, backend, monkeypatch, terms):
+    """Any client may send 240 kB of them, with or without a credential."""
     threads, spec_of = [], module.spec_of
     monkeypatch.setattr(module, "spec_of", lambda a: threads.append(threading.get_ident()) or spec_of(a))
     ask = Asking(tmp_path, backend)

@@ -1,4 +1,4 @@
-"""CEL beyond the recorded cases: what hostile expressions meet, errors as values, costs before and after."""
+"""CEL beyond the recorded cases: hostile expressions, errors as values, and costs, estimated and actual."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kas.cel.schemas import Shapes
 from kas.cel.types import BOOL, DYN, INT, STRING, list_of, struct
 from kas.cel.values import MapList, SetList, Uint
 from kas.meta.compilebudget import MOST_PATTERNS, CompileBudget
-from tests.lines import lines_of
+from tests.linecount import executed_lines
 
 OBJECT = {"texts": ["a", "b"], "numbers": [3, 1, 2], "name": "web", "labels": {"app": "x"}, "on": True, "none": None, "one": {1: "a"}}
 ENV = cel.BASE.extended({"self": struct("T")}, {"T": {"texts": list_of(STRING), "numbers": list_of(INT), "name": STRING, "on": BOOL}})
@@ -34,7 +34,7 @@ def value(text: str):
         ("[0, 1].exists(x, 1 / x == 1)", True),
         ("object.none == null && !has(object.nope)", True),
         ("true in {true: 1} && !(dyn(1) in {true: 1})", True),
-        # True and 1 are two keys, and 0 and false are.
+        # True and 1 are two keys, and so are 0 and false.
         ("{dyn(1): 'a', dyn(true): 'b', dyn(0): 'c', dyn(false): 'd'}.size() == 4", True),
         ("[{dyn(true): 'b', dyn(1): 'a'}].all(m, m[true] == 'b' && m[1] == 'a' && m[1.0] == 'a' && !(false in m) && !(dyn(0) in m))", True),
         ("{dyn(1): 2} != {dyn(true): 2} && {true: 2} == {true: 2} && {true: 1}.all(k, k == true && type(k) == bool)", True),
@@ -43,13 +43,13 @@ def value(text: str):
         ("object.one[1] == 'a' && object.one[1.0] == 'a' && object.one[1u] == 'a'", True),
         ("dyn(1) == 1.0 && dyn(1u) == 1 && !(dyn(true) == 1)", True),
         ("1 in [1.0, 2.0].map(x, dyn(x))", True),
-        # An integer that meets a double is rounded to one.
+        # An integer that is compared with a double is rounded to one.
         ("dyn(9223372036854775807) < 9223372036854775808.0 || dyn(18446744073709551615u) < 18446744073709551616.0", False),
         ("dyn(9007199254740993) == 9007199254740992.0 && dyn(9007199254740993) >= 9007199254740992.0", True),
         ("dyn(9007199254740992.0) < 9007199254740993 || [dyn(9007199254740992.0)].indexOf(9007199254740993) != 0", False),
         ("'é'.size() == 1 && b'é'.size() == 2", True),
         ("duration('1h30m') > duration('5400s') - duration('1ns')", True),
-        # Times as Go reads them, and clocks beyond the first and the last year.
+        # Times as Go parses them, and times before the first and after the last year.
         ("timestamp('2024-01-01T9:00:00,5Z') == timestamp('2024-01-02T09:00:00.5+24:00')", True),
         ("timestamp('0001-01-01T00:00:00Z').getFullYear('-01:00') == 0", True),
         ("timestamp('0001-01-01T00:00:00Z').getHours('-01:00') == 23", True),
@@ -78,27 +78,28 @@ def value(text: str):
         ("'a\\nb'.matches('a.b') == false && r'\\d' == '\\\\d'", True),
         ("object.numbers.first().value() == 3 && object.numbers.last() == optional.of(2) && [].first() == optional.none()", True),
         ("optional.unwrap([optional.of(1), optional.none()]) == [optional.of(1)].unwrapOpt()", True),
-        # What is empty and stands at the end of another is not found.
+        # An empty text at the end of another text is not found.
         ("'abc'.findAll('.*') == ['abc'] && 'abc'.findAll('b*') == ['', 'b', '']", True),
         ("[1].existsOne(i, v, v == 1) && [1].exists_one(v, v == 1)", True),
         ("type(ip('::1')) == net.IP && type(cidr('10.0.0.0/8')) == net.CIDR && net.IP != net.CIDR", True),
-        # Functions of lists go by what a list begins with where its type is not known; what cannot be compared ends no loop.
+        # Functions of lists go by the type of the first item where the type of the list is not known; a value that cannot be compared ends
+        # no loop.
         ("[dyn(1), dyn('a')].max() == 1 && [dyn(1), dyn('a')].isSorted() && [1.0, double('NaN'), 0.5].max() == 1.0", True),
         ("[dyn(1.5), dyn(2.0)].sum() == 3.5 && type([1.5].filter(x, x > 2.0).sum()) == double", True),
         ("[duration('1h')].filter(x, false).sum() == duration('0s') && type([].sum()) == int", True),
         ("double('0x1.8p1') == 3.0 && double('0x_1_0p0') == 16.0 && double('1e-400') == 0.0 && double('Infinity') > 1.0", True),
         ("double('1_0.2_5e0_1') == 102.5 && double('1_000') == 1000.0 && double('.5_0') == 0.5", True),
-        # What is left of a second is added to the whole ones, which rounds.
+        # The remainder of a second is added to the whole seconds, which rounds.
         ("string(duration('1.57s')) == '1.5699999999999998s' && string(duration('-1.5s')) == '-1.5s'", True),
         ("duration('2562046h59m59.999999999s').getHours() == 2562047 && duration('-90s').getMinutes() == -1", True),
-        # The first instant there is, is the zero of times; 1970 is none.
+        # The earliest time is the zero value of times; 1970 is not.
         ("optional.ofNonZeroValue(timestamp('0001-01-01T00:00:00Z')).hasValue()", False),
         ("optional.ofNonZeroValue(timestamp(0)).hasValue()", True),
         ("timestamp(0) - duration('2562047h47m16.854775807s') + duration('2562047h47m16.854775807s') == timestamp(0)", True),
-        # Lists and maps are nobody's key.
+        # Lists and maps cannot be keys.
         ("dyn([1]) in object.labels || object[?dyn('nope')].hasValue()", False),
         ("-dyn(duration('1s')) == duration('-1s')", True),
-        # Lists and maps are equal until two members are known not to be, which nobody can tell of a quantity and something else.
+        # Lists and maps are equal until two members are known to differ. A quantity and another type are not comparable.
         ("[quantity('1')] == [dyn(1)]", True),
         ("[dyn(1)] == [quantity('1')]", False),
         ("{'a': quantity('1')} != {'a': dyn('1')}", False),
@@ -112,7 +113,7 @@ def test_values(text, want):
 
 
 def doubled(first: str, step: str, last: str, times: int = 40) -> str:
-    """``last`` of what ``step`` has made of ``x`` so many times, each time of what it made before."""
+    """The last of ``n`` results of ``step``, which is applied first to ``x`` and then to each result."""
     text = last
     for _ in range(times):
         text = f"[{step}].map(x, {text})[0]" if "size" in last else f"[{step}].all(x, {text})"
@@ -148,7 +149,7 @@ def doubled(first: str, step: str, last: str, times: int = 40) -> str:
         "[lists.range(1000).map(i, 'aaaaaaaaaa').join('')].all(s, lists.range(30000).all(i, strings.quote(s) != ''))",
     ],
 )
-def test_what_takes_all_time_or_memory_ends_before_it_does(text):
+def test_expressions_that_need_too_much_time_or_memory_are_stopped(text):
     program = cel.compile(text, ANY)
     with pytest.raises(cel.CostLimitError):
         program.evaluate({"object": {**OBJECT, "set": SetList(["a", "b"], ["a", "b"]), "keyed": MapList([{"k": "a"}], ("k",))}})
@@ -166,8 +167,8 @@ class Counted(int):
     __hash__ = int.__hash__
 
 
-def test_members_of_a_written_list_are_looked_up():
-    """Upstream counts nothing for it, so nothing else bounds how many there are."""
+def test_in_looks_members_of_a_constant_list_up():
+    """Upstream counts no cost for it, so no other limit bounds the number of members."""
     program = cel.compile(f"object.n in {list(range(2000))}", ANY)
     assert program.evaluate({"object": {"n": Counted(5000)}})[0] is False
     assert Counted.compared < 10
@@ -189,7 +190,7 @@ def test_members_of_a_written_list_are_looked_up():
         ("(object.name + '%d').format([object.name])", "decimal clause can only be used on integers, was given string"),
         ("(object.name + '%.1001f').format([1.0])", "precision 1001 is too large"),
         ("timestamp(0) - duration('-2562047h47m16.854775808s')", "integer overflow"),  # which has no negation
-        # Less than a second from the least duration whole seconds are too many already.
+        # Whole seconds overflow less than a second before the least duration.
         ("(timestamp(0) + duration('-2562047h47m16.854775807s')) - timestamp(0)", "integer overflow"),
         ("duration('2562047h') + duration('2562047h') > duration('0s')", "integer overflow"),
         ("int(9e18) * 2", "integer overflow"), ("object.texts.flatten(9223372036854775807)", "cost limit exceeded"),
@@ -203,7 +204,7 @@ def test_members_of_a_written_list_are_looked_up():
         ("timestamp(0).getHours('utc')", "unknown time zone utc"),
         ("{[1]: 2}.size() == 1", "unsupported key type: list"),
         ("[object.labels].transformMapEntry(i, v, {v: i})", "unsupported key type: map"),
-        # What is between brackets is a text, a number or a boolean: upstream names the type of anything else as Go does.
+        # Brackets may contain a text, a number or a boolean: for other types, upstream's message names the Go type.
         ("object[object.texts]", "invalid qualifier type: []interface {}"),
         ("object[object.none]", "invalid qualifier type: <nil>"),
         ("object.?none[object.none]", "invalid qualifier type: <nil>"),
@@ -244,7 +245,7 @@ def test_members_of_a_written_list_are_looked_up():
         ("google.protobuf.Any{}", "anypb.UnmarshalNew() failed"),
     ],
 )
-def test_what_has_no_value(text, why):
+def test_evaluation_errors(text, why):
     with pytest.raises((cel.EvaluationError, cel.ProgramError)) as caught:
         value(text)
     assert why in str(caught.value)
@@ -288,11 +289,11 @@ def test_what_has_no_value(text, why):
         ("google.protobuf.Struct{fields: {'a': 1, 'b': true}}", "1:46: expected type 'int' but found 'bool'"),
         ("Nobody{a: nothing}", "1:7: undeclared reference to 'Nobody' (in container '')\n | Nobody{a: nothing}\n | ......^"),
         ("[1].existsOne(v, true)", "1:14: undeclared reference to 'existsOne' (in container '')"),
-        ("jsonpatch.escapeKey('a')", "1:1: undeclared reference to 'jsonpatch' (in container '')"),  # but where patches are made
+        ("jsonpatch.escapeKey('a')", "1:1: undeclared reference to 'jsonpatch' (in container '')"),  # but allowed where patches are made
         ("quantity('1').sign()", "1:19: found no matching overload for 'sign' applied to 'kubernetes.Quantity.()'"),
     ],
 )
-def test_what_does_not_compile(text, why):
+def test_compile_errors(text, why):
     with pytest.raises(cel.CompileError) as caught:
         value(text)
     assert f"ERROR: <input>:{why}" in str(caught.value)
@@ -314,7 +315,7 @@ def test_what_does_not_compile(text, why):
         "google.protobuf.Int64Value{?value: optional.none()} == 0",
     ],
 )  # fmt: skip
-def test_messages_that_protobuf_comes_with(text):
+def test_types_of_well_known_protobuf_messages(text):
     assert value(text) is True
 
 
@@ -338,7 +339,7 @@ def test_deep_and_broken_text_is_refused(text):
 
 @settings(max_examples=400, deadline=None)
 @given(st.text(alphabet="ab1.,:?()[]{}'\"+-*/%!=<>&| \\nrxuU0eE_@#\n", max_size=24))
-def test_any_text_compiles_or_says_why(text):
+def test_any_text_compiles_or_is_refused_with_a_reason(text):
     try:
         cel.compile(text, ANY).run({"object": OBJECT})
     except (cel.CompileError, cel.ProgramError) as e:
@@ -361,7 +362,7 @@ SHAPE = Declared(struct("T"), 1, {
         "self.name.matches('^w') || self.texts.isSorted()", "has(self.name)",
     ],
 )  # fmt: skip
-def test_the_estimate_holds(text):
+def test_the_actual_cost_is_within_the_estimate(text):
     program = cel.compile(text, ENV)
     low, high = program.estimate(sizes_below(SHAPE))
     cost = program.run({"self": OBJECT})[1]
@@ -370,8 +371,8 @@ def test_the_estimate_holds(text):
 
 
 @pytest.mark.parametrize(("mark", "last"), [("||", "object.on"), ("&&", "!object.on")])
-def test_a_long_chain_is_no_deep_one(mark, last):
-    """Upstream joins what stands between ``||`` as a balanced tree; each error points where it did."""
+def test_a_long_chain_of_operators_is_not_deep(mark, last):
+    """Upstream joins the operands of ``||`` as a balanced tree; each error has the column of its operand."""
     one = "object.name == 'a'" if mark == "||" else "object.name == 'web'"
     assert value(mark.join([one] * 2000 + [last])) is (mark == "||")
     with pytest.raises(cel.CompileError) as caught:
@@ -384,16 +385,16 @@ def test_a_long_chain_is_no_deep_one(mark, last):
     ("[].map(x, size(x) > 0 ? x : x)", "list(bytes)"), ("[].map(x, -x)", "list(double)"), ("[].map(x, x + x)", "list(bytes)"),
     ("[].map(x, x - x)", "list(double)"), ("[].map(x, x * x)", "list(double)"), ("[].map(x, x % x)", "list(int)"),
 ])  # fmt: skip
-def test_what_has_no_type_takes_that_of_the_first_overload(text, type_):
+def test_an_untyped_operand_gets_the_type_of_the_first_overload(text, type_):
     assert str(cel.compile(text, ANY).type) == type_
 
 
-def test_an_estimate_without_bounds_is_large():
+def test_an_estimate_without_size_limits_is_large():
     program = cel.compile("object.texts.all(x, object.texts.all(y, x == y))", ANY)
     assert program.estimate(lambda path, t: None).high > 1 << 60
 
 
-def test_names_with_dots_and_their_shadows():
+def test_qualified_names_and_variables_that_shadow_them():
     env = environment(False)
     assert cel.compile("authorizer.requestResource.check('get').allowed()", env).type == BOOL
     assert cel.compile("[object].all(authorizer, authorizer.requestResource == 1)", env).type == BOOL
@@ -452,7 +453,7 @@ def test_device_selectors():
         ),
     ],
 )
-def test_errors_as_upstream_tells_them(text, why):
+def test_error_texts_are_upstreams(text, why):
     found, _ = cel.compile(text, ANY).run({"object": OBJECT})
     assert isinstance(found, cel.EvaluationError)
     assert str(found) == why
@@ -460,7 +461,7 @@ def test_errors_as_upstream_tells_them(text, why):
 
 @pytest.mark.parametrize("text", ["1_", "_1", "1__0", "1_.5", "1._5", "1_e5", "1e_5", "1e5_", "0x1_p1", "1" * 500_000 + "_" * 500_000,
                                   "1_" * 500_000, "1" * 1_000_000 + "x", "0x" + "1" * 1_000_000, "1." + "1" * 1_000_000 + "e"])
-def test_what_is_no_number_is_none_at_once(text):
+def test_text_that_is_no_number_is_refused_at_once(text):
     found, _ = cel.compile("double(object.name)", ANY).run({"object": {"name": text}})
     assert str(found) == "type conversion error from 'string' to 'double'"
 
@@ -469,7 +470,7 @@ def test_what_is_no_number_is_none_at_once(text):
     ("text", "shown"),
     [("semver('v01.2.3-rc.1+b.2', true)", "1.2.3-rc.1+b.2"), ("url('https://a/b?c=d')", "https://a/b?c=d"), ("quantity('1000m')", "1")],
 )  # fmt: skip
-def test_values_of_kubernetes_types_print_as_what_they_are(text, shown):
+def test_kubernetes_types_are_printed_as_upstream_prints_them(text, shown):
     assert str(cel.compile(text, ANY).run({})[0]) == shown
 
 
@@ -490,18 +491,18 @@ def test_values_of_kubernetes_types_print_as_what_they_are(text, shown):
     ("strings.quote('ABCDEFGHIJ abcdefghij') == strings.quote('ABCDEFGHIJ abcdefghij')", 7, 11, 9),
     ("'ABCDEFGHIJ abcdefghij'.format([])", 13, 13, 3),
 ])  # fmt: skip
-def test_what_libraries_cost(text, low, high, cost):
+def test_costs_of_library_functions(text, low, high, cost):
     program = cel.compile(text, environment(False))
     assert (*program.estimate(lambda path, type: None), program.run({})[1]) == (low, high, cost)
 
 
 @pytest.mark.parametrize(("text", "want"), [
-    # A time is shown by the clock that it was read from.
+    # A time is printed in the zone that it was parsed with.
     ("string(timestamp('2011-08-18T19:03:37.01+01:00'))", "2011-08-18T19:03:37.01+01:00"),
     ("string(timestamp('2011-08-18T23:30:00-00:45') + duration('1h'))", "2011-08-19T00:30:00-00:45"),
     ("string(timestamp('2011-08-18T19:03:37+00:00') - duration('1s'))", "2011-08-18T19:03:36Z"),
     ("'%s'.format([timestamp('2011-08-18T19:03:37+05:30')])", "2011-08-18T19:03:37+05:30"),
-    # Its parts are those of UTC, unless a zone is named.
+    # Its parts are in UTC, unless a zone is named.
     ("string(timestamp('2011-08-18T19:03:37+01:00').getHours())", "18"),
     ("string(timestamp('2024-01-01T00:30:00+05:30').getFullYear())", "2023"),
     ("string(timestamp('2011-08-18T19:03:37+01:00').getHours('+01:00'))", "19"),
@@ -522,7 +523,7 @@ ESTIMATED = {"type": "object", "properties": {
 
 
 @pytest.mark.parametrize(("text", "most"), [
-    # Upstream's table of estimates that must not change: what is computed, or is no variable, has the size of the root.
+    # Upstream's table of estimates that must not change: a computed value, and a name that is no variable, have the size of the root.
     ("type(self.text) == string", 4),
     ("type(self.span) == google.protobuf.Duration", 4),
     ("type(self.any) == int ? self.any == 1 : self.any == '25%'", 7),
@@ -533,7 +534,7 @@ ESTIMATED = {"type": "object", "properties": {
     ("isQuantity(self.text)", 314575),
     ("quantity(self.text).isLessThan(quantity(self.text))", 629151),
     ("optional.of('a').optMap(v, v == 'value').hasValue()", 18),
-    # An entry of a map that is named like a field has no size that is known.
+    # An entry of a map that has the name of a field has no known size.
     ("self.pairs.a.size() == 1", 5),
     ("self.pairs.a.lowerAscii() == 'x'", 1844674407370955268),
     ("self.pairs['a'].lowerAscii() == 'x'", 314577),
@@ -546,9 +547,9 @@ def test_estimates_of_rules(text, most):
 
 
 @pytest.mark.parametrize("step", [".optMap(x, x)", ".optFlatMap(x, optional.of(x))"])
-def test_what_a_macro_writes_twice_is_compiled_once(step):
-    """Each of a chain holds what it is called on twice, which holds what that is called on twice: twelve of them took a minute, thirty all
-    the time there is."""
+def test_an_argument_that_a_macro_repeats_is_compiled_once(step):
+    """Each macro in a chain repeats its target twice, and the target repeats its own target twice: 12 of them took a minute, 30 never
+    finished."""
     program = cel.compile(f"optional.of(1){step * 60}.hasValue()", ANY)
     assert program.estimate(lambda path, type: None).high >= 2**60
     with pytest.raises(cel.CostLimitError):
@@ -569,24 +570,24 @@ def test_what_a_macro_writes_twice_is_compiled_once(step):
         (r"'x'.matches('\\pL{1,1000}' + string(i)) || true", 9000),
     ],
 )
-def test_patterns_made_on_the_way_cost_what_making_them_ready_takes(text, each):
-    """Upstream's cost goes by their length: half a millisecond for 13 units, or fifty."""
+def test_patterns_made_at_run_time_cost_their_compilation(text, each):
+    """Upstream's cost depends on the length only: half a millisecond of work and 50 ms of work may both cost 13 units."""
     def cost(text: str) -> int:
         return cel.compile(f"lists.range(3).all(i, {text})", ANY).evaluate({})[1]
 
     assert cost(text) > 3 * each
-    assert cost("'x'.find('[a-z]+' + string(i)) == ''") < 60  # a usual one is no dearer than upstream's
+    assert cost("'x'.find('[a-z]+' + string(i)) == ''") < 60  # a usual pattern costs no more than upstream's
 
 
-def test_walks_over_short_texts_cost():
-    """Upstream counts a tenth of each, which is nothing: two hundred thousand walks over as many texts would be free."""
+def test_searches_in_short_texts_have_a_cost():
+    """Upstream counts a tenth of each text, which rounds to nothing: 200,000 searches in as many texts would be free."""
     program = cel.compile("object.many.isSorted()", ANY)
     assert program.evaluate({"object": {"many": ["a"] * 5000}})[1] >= 490
     assert program.evaluate({"object": {"many": ["a"] * 99}})[1] == 2
 
 
-def test_patterns_that_are_written_out_have_a_bound_together():
-    """Each of them is compiled with the expression, which nobody interrupts: 35 in one kilobyte took a second."""
+def test_constant_patterns_of_an_expression_share_a_limit():
+    """Each is compiled with the expression, and nothing can interrupt that: 35 patterns in one kilobyte took a second."""
     pattern = r"object.name.matches('\\pL{1,60}')"
     assert cel.compile(pattern, ANY).patterns > 20_000
     for text in ("[" + ", ".join([pattern] * 20) + "] != []", " || ".join([pattern.replace("matches", "find") + " == ''"] * 20)):
@@ -618,22 +619,22 @@ def test_patterns_that_are_written_out_have_a_bound_together():
         ("quantity('1') in [object.numbers[0]]", False),
     ],
 )  # fmt: skip
-def test_what_is_only_not_there_is_no_error(text, value):
+def test_a_missing_optional_field_is_no_error(text, value):
     assert cel.compile(text, ANY).run({"object": OBJECT})[0] == value
 
 
 @pytest.mark.parametrize(("text", "cost"), [("has(object.nope.x)", 1), ("has(object.name)", 1), ("has(object.labels.nope.x)", 2)])
-def test_a_presence_test_costs_what_was_reached(text, cost):
+def test_a_presence_test_costs_the_path_that_it_read(text, cost):
     assert cel.compile(text, ANY).run({"object": OBJECT})[1] == cost
 
 
-def test_an_optional_selection_is_of_what_has_fields():
+def test_an_optional_selection_needs_a_value_with_fields():
     with pytest.raises(cel.CompileError, match="1:10: type 'int' does not support field selection"):
         cel.compile("{'a': 1}.a.?x".replace(" ", ""), ANY)
 
 
-def test_others_go_before_what_takes_long(monkeypatch):
-    """And what nobody waits for ends."""
+def test_slow_evaluations_let_other_tasks_run(monkeypatch):
+    """An evaluation ends when nobody waits for it any more."""
     looked: list[int] = []
     monkeypatch.setattr(interpreter, "abandoned", lambda: len(looked) > 20 or looked.append(1))
     program = cel.compile("lists.range(40).all(x, lists.range(40).all(y, [x, y].size() == 2))", ANY)
@@ -651,17 +652,17 @@ def test_others_go_before_what_takes_long(monkeypatch):
     ("JSONPatch{op: 'a'}.bad", "must evaluate to bool but got "), ("[JSONPatch{bad: dyn(1)}] != []", ""),
     ("has(JSONPatch{op: 'a'}.bad)", ""),
 ])  # fmt: skip
-def test_fields_that_an_operation_has_not_have_no_type(text, said):
+def test_fields_that_an_operation_lacks_have_no_type(text, said):
     errs = compile_expression(text, environment(True, patches=True), "p", BOOL)[1]
     assert said in errs[0].detail if said else not errs
 
 
 @pytest.mark.parametrize("call", ["k.upperAscii()", "k.lowerAscii()", "strings.quote(k)", "isIP(k)", "isURL(k)"])
-def test_a_long_text_takes_no_step_for_each_character(call):
-    """A character at a time, a megabyte of a ConfigMap in a condition held the loop for 47 to 65 ms each time."""
+def test_a_long_text_needs_no_step_for_each_character(call):
+    """Reading one character at a time, a condition on a ConfigMap of one megabyte blocked the loop for 47 to 65 ms."""
     text = 'aBcÄßé"\\' * 1000 + "\n\x07"
     program, run = cel.compile(call, cel.BASE.extended({"k": STRING})), []
-    assert lines_of(lambda: run.append(program.run({"k": text})[0]), "/kas/") < 500
+    assert executed_lines(lambda: run.append(program.run({"k": text})[0]), "/kas/") < 500
     upper, lower = ("".join(getattr(c, how)() if c.isascii() else c for c in text) for how in ("upper", "lower"))
     quoted = '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\x07", "\\a") + '"'
     assert run == [{"k.upperAscii()": upper, "k.lowerAscii()": lower, "isIP(k)": False, "isURL(k)": False}.get(call, quoted)]

@@ -1,5 +1,5 @@
-"""What an evaluation leaves behind: nothing that waits for somebody who looks for cycles. What it was about may have megabytes, of plain
-texts, which are no reason to look."""
+"""An evaluation leaves no reference cycles behind. The object that it read may have megabytes of plain text, which do not make the garbage
+collector run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AGAIN = "object.data.all(k, object.data[k].size() < 100)"
 
 
 @pytest.mark.parametrize("text, limit, error", [
-    (AGAIN, 20, True),  # of a loop iteration, which is over
+    (AGAIN, 20, True),  # of a loop iteration that is over
     ("int(object.data.k1) > 0", cel.PER_CALL_LIMIT, True),
     ("int(object.data.k1) > 0 || int(object.data.k2) > 0", cel.PER_CALL_LIMIT, True),
     ("int(object.data.k1) > 0 || object.metadata.name == 'a'", cel.PER_CALL_LIMIT, False),
@@ -26,7 +26,7 @@ AGAIN = "object.data.all(k, object.data[k].size() < 100)"
     ("int(object.data.k1) + int(object.data.k2) > 0 || true", cel.PER_CALL_LIMIT, False),
     ("'%d'.format([object.data.k1]) == '' || true", cel.PER_CALL_LIMIT, False),
 ])  # fmt: skip
-def test_nothing_is_left_of_an_evaluation(text: str, limit: int, error: bool) -> None:
+def test_an_evaluation_leaves_no_garbage(text: str, limit: int, error: bool) -> None:
     program = cel.compile(text, environment(False))
 
     def evaluate() -> str:
@@ -36,7 +36,7 @@ def test_nothing_is_left_of_an_evaluation(text: str, limit: int, error: bool) ->
             return str(e)
         return ""
 
-    value, _ = program.run({"object": OBJECT}, limit)  # what the first of them makes may stay
+    value, _ = program.run({"object": OBJECT}, limit)  # the first evaluation may create objects that stay
     assert isinstance(value, cel.EvaluationError) is error and evaluate() == (str(value) if error else "")
     del value
     gc.collect()

@@ -1,4 +1,4 @@
-"""The quick way of expressions is that of the interpreter, in values, errors and costs."""
+"""The fast path of expressions gives the values, errors and costs of the interpreter."""
 
 import gc
 import itertools
@@ -68,14 +68,14 @@ def agree(program, variables):
 
 
 @pytest.mark.parametrize("op", BINARY)
-def test_operators_on_whatever_comes(op):
+def test_operators_on_values_of_all_types(op):
     program = cel.compile(f"x {op} y", ENV)
     for x, y in itertools.product(DYNS, DYNS):
         agree(program, {"x": x, "y": y})
 
 
 @pytest.mark.parametrize("text", OF_X)
-def test_everything_else_on_whatever_comes(text):
+def test_functions_and_macros_on_values_of_all_types(text):
     program = cel.compile(text, ENV)
     for x in DYNS:
         for y in DYNS[1:30:4]:
@@ -83,12 +83,12 @@ def test_everything_else_on_whatever_comes(text):
     agree(program, {})
 
 
-def test_conversions_of_constants_are_done_before_and_cost_nothing():
+def test_constant_conversions_are_done_at_compile_time_and_are_free():
     for text in ("string(duration('1h'))", "int('7') + 1 == 8", "type(1) == int", "string(timestamp('2020-01-02T03:04:05Z')) == x"):
         agree(cel.compile(text, ENV), {"x": "a"})
 
 
-def test_members_that_are_typed():
+def test_fields_with_declared_types():
     rng = random.Random(10)
     programs = [cel.compile(text, ENV) for text in OF_SELF]
 
@@ -113,7 +113,7 @@ def test_members_that_are_typed():
             agree(program, {"self": me})
 
 
-def test_plain_rules_have_a_quick_way():
+def test_simple_rules_have_a_fast_path():
     me = {"i": 1, "j": 2, "s": "a", "t": "b", "l": ["a"], "b": True}
     for text in ("self.i <= self.j", "has(self.s) && self.s != ''", "self.l.all(e, e in ['a', 'b'])", "self.b ? self.i + 1 > 0 : false"):
         program = cel.compile(text, ENV)
@@ -121,8 +121,8 @@ def test_plain_rules_have_a_quick_way():
         assert program._quick({"self": me}, 10**6) is not None
 
 
-def test_what_asks_the_authorizer_is_interpreted():
-    """An answer may have to be waited for, and is to be asked for once."""
+def test_expressions_that_use_the_authorizer_are_interpreted():
+    """An authorizer's answer may have to be awaited, and must be requested only once."""
     from kas.cel.admission import environment
 
     program = cel.compile("authorizer.group('').resource('pods').check('get').allowed() || true", environment(False))
@@ -130,7 +130,7 @@ def test_what_asks_the_authorizer_is_interpreted():
     assert program._quick({}, 10**6) is None
 
 
-def test_a_dict_that_makes_its_values_is_left_to_the_interpreter():
+def test_a_dict_that_computes_its_values_is_left_to_the_interpreter():
     class Lazy(dict):
         def __contains__(self, key):
             return True
@@ -143,8 +143,8 @@ def test_a_dict_that_makes_its_values_is_left_to_the_interpreter():
 
 
 @pytest.mark.parametrize("runs", [False, True])
-def test_an_expression_is_free_as_soon_as_nobody_has_it(runs: bool):
-    """Most rules of a definition never run; cycles are seldom looked for."""
+def test_an_unused_expression_is_freed_without_the_collector(runs: bool):
+    """Most rules of a definition never run, and the collector seldom runs."""
     program = cel.compile("self.i < self.j && x == y", ENV)
     steps = weakref.ref(program._step)
     if runs:

@@ -1,4 +1,4 @@
-"""What rules may cost at most by the schemas they stand at: sizes that schemas bound, and those that a request's size bounds."""
+"""The highest cost of rules by their schemas: some sizes are limited by the schema, others by the size of a request."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def named(**properties):
     (mapped(text(format="date-time")), 'self["a"] == self["b"]', 8), (text(enum=["A", "B", "LongValue"]), "self.contains('A')", 2),
     (text(1000, enum=["A", "B", "LongValue"]), "self.contains('A')", 401),
 ])  # fmt: skip
-def test_what_a_rule_may_cost_at_most(schema, rule, most):
+def test_the_highest_cost_of_a_rule(schema, rule, most):
     shapes = Shapes(schema, False)
     found = shapes.of(schema, False)
     assert found is not None
@@ -66,5 +66,5 @@ def test_what_a_rule_may_cost_at_most(schema, rule, most):
     ("lists.range(-1)", 11, 11), ("[[1], []].flatten(-1)", 41, 41),
     ("bytes(strings.quote('::1'.charAt(1)))", 2, 1844674407370955265),
 ])  # fmt: skip
-def test_estimates_are_of_unsigned_numbers(text, least, most):
+def test_estimates_are_unsigned_numbers(text, least, most):
     assert cel.compile(text, cel.BASE).estimate(lambda path, t: None) == (least, most)

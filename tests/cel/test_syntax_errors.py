@@ -1,4 +1,4 @@
-"""What does not fit the grammar, in ANTLR's words; and what follows from going on after it."""
+"""Syntax errors, in the words of ANTLR, and the errors that follow from its recovery."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ START = "{'[', '{', '(', '.', '-', '!', " + VALUES
 
 
 def errors(text: str) -> list[str]:
-    """``column: message`` of each; [] when it compiles."""
+    """``column: message`` of each error; [] when the expression compiles."""
     try:
         cel.compile(text, ENV)
     except cel.CompileError as e:
@@ -55,8 +55,8 @@ def errors(text: str) -> list[str]:
                 f"6: mismatched input '<EOF>' expecting {START}"]),
     ("a.`#", ["3: token recognition error at: '`#'", "5: no viable alternative at input '.'"]),
     ("1e999", ["1: invalid double literal"]),
-    ("rb'a'", ["3: extraneous input ''a'' expecting <EOF>"]),  # the other way around it is bytes
-    # Behind a dot that nothing fits to, what is open goes on.
+    ("rb'a'", ["3: extraneous input ''a'' expecting <EOF>"]),  # in the other order it is bytes
+    # After a dot that is followed by an unexpected token, the open rules go on.
     ("a.in == 1", ["3: no viable alternative at input '.in'", f"6: extraneous input '==' expecting {START}"]),
     ("a.b. == 1", ["6: no viable alternative at input '. =='"]),
     ("(a.(b) || m) && .", ["4: no viable alternative at input '.('", "12: mismatched input ')' expecting <EOF>"]),
@@ -69,11 +69,11 @@ def errors(text: str) -> list[str]:
     ("a.?.b", ["4: extraneous input '.' expecting {IDENTIFIER, ESC_IDENTIFIER}"]),
     ("a[]", ["3: mismatched input ']' expecting {'[', '{', '(', '.', '-', '!', '?', " + VALUES]),
     ("a[,1]", ["3: extraneous input ',' expecting {'[', '{', '(', '.', '-', '!', '?', " + VALUES]),
-    # The end comes where nothing else is open.
+    # The end of the text comes where no rule is open.
     ("(a || (b", ["9: mismatched input '<EOF>' expecting ')'"]),
     ("a ? b.c(1", ["10: mismatched input '<EOF>' expecting ')'"]),
     ("[size(a", ["8: mismatched input '<EOF>' expecting ')'"]),
-    # A comma that no item follows is the last.
+    # A comma without an item after it is the last.
     ("[,1]", ["3: extraneous input '1' expecting ']'"]),
     ("[1,,2]", ["4: mismatched input ',' expecting ']'"]),
     ("[1, ==2]", ["5: missing ']' at '=='", "8: extraneous input ']' expecting <EOF>"]),
@@ -81,7 +81,7 @@ def errors(text: str) -> list[str]:
     ("{'a', 'b'}", ["5: mismatched input ',' expecting ':'", "7: extraneous input ''b'' expecting '}'"]),
     ("{1:2,,3:4}", ["6: mismatched input ',' expecting '}'"]),
     ("!", [f"2: extraneous input '<EOF>' expecting {START}"]),
-    # What stands where nothing fits is passed over, up to what may follow any of what is open.
+    # Unexpected tokens are skipped, up to one that may follow any of the open rules.
     ("has(a.b && has(m.c)", ["9: invalid argument to has() macro", "20: missing ')' at '<EOF>'"]),
     ("a == 'x' b", ["10: extraneous input 'b' expecting <EOF>"]),
     ("a ? b : m : a", ["11: mismatched input ':' expecting <EOF>"]),
@@ -90,29 +90,29 @@ def errors(text: str) -> list[str]:
     ("a.all(b, b.c 1, m)", ["14: mismatched input '1' expecting ')'"]),
     ("a.exists(b, b = 1)", ["15: token recognition error at: '= '", "17: extraneous input '1' expecting ')'"]),
 ])  # fmt: skip
-def test_what_does_not_fit(text, want):
+def test_errors_of_the_grammar(text, want):
     assert errors(text) == want
 
 
 @pytest.mark.parametrize("text", ["has(has(a.b))", "[1].all(.x, true)", "[1].map(.x, 1) == a", "[1].transformList(.i, v, v) == a"])
-def test_what_macros_take(text):
+def test_arguments_of_macros(text):
     assert errors(text) == []
 
 
 @pytest.mark.parametrize(
     "text", ["[a,]", "{a: b,}", "[,]", "{,}", "m{}", "- 5 == a", "!-1 == a", "'\\x41\\u00e9\\101\\?' == a", "r'\\q' == a", "bR'\\q' == a"]
 )
-def test_what_fits(text):
+def test_valid_expressions(text):
     assert not any("expecting" in e or "recognition" in e or "viable" in e for e in errors(text))
 
 
-def test_the_remainder_of_the_least_int_is_an_overflow():
+def test_the_remainder_of_the_least_int_overflows():
     value, _ = cel.compile("(a - 1) % b", ENV).run({"a": -(1 << 63) + 1, "b": -1})
     assert str(value) == "integer overflow"
 
 
 @pytest.mark.parametrize("text", ["'a'.find('(')", "'a'.findAll('[', 1)"])
-def test_a_pattern_that_is_constant_is_compiled_with_the_program(text):
+def test_a_constant_pattern_is_compiled_with_the_program(text):
     with pytest.raises(cel.ProgramError, match="error parsing regexp"):
         cel.compile(text, ENV)
 
@@ -123,7 +123,7 @@ def problems(text: str) -> list[str]:
     return [p.message for p in e.value.problems]
 
 
-def test_recovery_has_bounds():
+def test_error_recovery_is_bounded():
     assert problems("#" * 200)[99:] == ["Syntax error: token recognition error at: '#'", "Syntax error: More than 100 syntax errors"]
     assert problems("a " * 400)[-1] == "error recovery token lookahead limit exceeded: 256"
     assert problems("(" * 40)[-1] == "Syntax error: error recovery attempt limit exceeded: 30"
@@ -134,5 +134,5 @@ def test_recovery_has_bounds():
     ("[" + "a, " * 3000 + "#]", "Syntax error: token recognition error at: '#'"),
     ("[" + "has(1), " * 3000 + "]", "invalid argument to has() macro"),
 ])  # fmt: skip
-def test_of_long_texts_the_first_error_is_told(text, said):
+def test_only_the_first_error_of_a_long_text_is_reported(text, said):
     assert problems(text) == [said]

@@ -1,4 +1,4 @@
-"""Documents gone wrong: every value of a document replaced by hostile ones, taken away, doubled, or joined by fields nobody expects."""
+"""Mutations of documents: each value is replaced by hostile ones, removed, duplicated, or gets unexpected fields."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-# What replaces a value: names and paths gone wrong, numbers off their ranges, other shapes.
+# Replacements of a value: invalid names and paths, numbers outside their ranges, other types.
 TEXTS = (
     "", "a", "A", "-", "a-", "-a", "a--b", "a.b", "a_b", ".", "..", "../a", "a/../b", "a..b", "/a", "a/", "a/b/c", "a%b", " a ", "a=b",
     "a b",
@@ -28,7 +28,7 @@ NUMBERS = (
     1e300,
 )  # fmt: skip
 SHAPES: tuple[Any, ...] = (None, True, False, [], {}, ["a"], [1], {"a": "b"}, {"name": "a"}, [{}], [None])
-# Fields that come where nobody named them.
+# Unexpected fields.
 FIELDS = (
     "hostPort", "hostIP", "value", "valueFrom", "grpc", "exec", "sleep", "add", "privileged", "allowPrivilegeEscalation", "procMount",
     "nvidia.com/gpu", "hugepages-2Mi", "memory", "claims", "subPathExpr", "mountPropagation", "volumeDevices", "restartPolicy",
@@ -46,13 +46,14 @@ ODD = st.one_of(
 
 
 def places(value: Any, skip: Collection[str] = ()) -> list[tuple[Any, Any]]:
-    """Every (dict or list, key or index) in a document, but for fields in ``skip`` and what is below them."""
+    """Every (dict or list, key or index) in a document, except fields in ``skip`` and what is below them."""
     pairs = list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
     return [place for key, below in pairs if key not in skip for place in [(value, key), *places(below, skip)]]
 
 
 def each_place(doc: Any, skip: Collection[str] = ()) -> Iterator[str]:
-    """The document with one thing wrong, again and again, in place: what was done to which key. It is whole again afterwards.
+    """Yields the document again and again, each time with one mutation in place, described by the yielded text and key. Afterwards the
+    document is restored.
 
     Fields in ``skip`` are left alone.
     """
@@ -91,7 +92,7 @@ def each_place(doc: Any, skip: Collection[str] = ()) -> Iterator[str]:
 
 @st.composite
 def changed(draw: st.DrawFn, common: Any, most: int = 3) -> Any:
-    """The document with up to ``most`` changes: a value replaced, one taken away, one copied from elsewhere, a field added."""
+    """The document with up to ``most`` mutations: a value replaced, removed or copied from elsewhere, or a field added."""
     doc = copy.deepcopy(common)
     for _ in range(draw(st.integers(1, most))):
         there = places(doc)

@@ -1,4 +1,4 @@
-"""What each check passes, what it leaves to the rules, and what a walk keeps to itself."""
+"""The objects that each check accepts, those it leaves to the rules, and the state that a walk keeps."""
 
 from __future__ import annotations
 
@@ -61,17 +61,17 @@ KEY = Scope("key")
         (checks.any_of(checks.text(1, 1), checks.integer()), ["a", 1], ["ab", None]),
         (checks.one_of(checks.text(1).exact(), checks.text(0, 2).exact()), ["", "abc"], ["a"]),
         (checks.none_of(checks.text().exact()), [1, []], ["a"]),
-        (checks.none_of(checks.text()), [], [1, "a"]),  # a refusal that is not exact is no refusal
+        (checks.none_of(checks.text()), [], [1, "a"]),  # a refusal that is not exact is none
         (checks.text().or_null(), ["", None], [1]),
         (checks.text().where(str.islower), ["a"], ["A"]),
     ],
 )  # fmt: skip
-def test_what_passes(check: Check, passing: list[Any], failing: list[Any]) -> None:
+def test_valid_values_pass(check: Check, passing: list[Any], failing: list[Any]) -> None:
     assert [value for value in passing if not check.passes(value)] == []
     assert [value for value in failing if check.passes(value)] == []
 
 
-def test_answers_are_certain_one_way_or_the_other():
+def test_a_check_that_is_certain_agrees_with_the_rules():
     exact = checks.record({"a": checks.text().exact()}, required=("a",), rest=checks.anything()).exact()
     assert [exact.answer(v) for v in ({"a": ""}, {"a": 1}, {}, [], None)] == [1, -1, -1, -1, -1]
     assert checks.record({}).answer({"a": 1}) == 0 and checks.text().answer(1) == 0
@@ -91,7 +91,7 @@ def test_fields():
         checks.record({}, required=("a",))
 
 
-def test_fields_that_nobody_named():
+def test_fields_that_are_not_named():
     named = checks.record({"a": checks.integer()}, rest=checks.text(), rest_key=checks.dns_label())
     assert named.passes({"a": 1, "b": "x"}) and not named.passes({"b": 1}) and not named.passes({"B": "x"})
     many = checks.record({f"f{i}": checks.integer(i, i) for i in range(100)})
@@ -109,7 +109,7 @@ def test_amounts_of_one_map_are_not_above_those_of_another():
 # -- scopes
 
 
-def test_items_of_a_list_differ():
+def test_items_of_a_list_must_differ():
     check = checks.listing(checks.text().claim(KEY)).opening(KEY)
     assert check.passes(["a", "b"]) and check.passes([]) and check.passes(["a"]) and not check.passes(["a", "b", "a"])
     assert not checks.text().claim(KEY).passes("a"), "nothing is claimed where no scope is open"
@@ -117,7 +117,7 @@ def test_items_of_a_list_differ():
     assert mixed.passes(["1", 1]) and not mixed.passes([1, True]), "what Python takes for equal is for the rules"
 
 
-def test_a_list_with_one_item_claims_nothing_for_that_item_but_what_is_below_it():
+def test_a_single_item_claims_nothing_but_items_below_it_do():
     below = checks.listing(checks.text().claim(KEY))
     assert not checks.listing(below).opening(KEY).passes([["a", "a"]]) and checks.listing(below).opening(KEY).passes([["a"], ["b"]])
     assert checks.listing(checks.text().claim(KEY)).distinct(KEY).passes(["a"])
@@ -139,7 +139,7 @@ def test_inner_lists_have_scopes_of_their_own():
     assert checks.listing(inner).passes([["a", "b"], ["a", "b"]]) and not checks.listing(inner).passes([["a"], ["b", "b"]])
 
 
-def test_members_of_what_came_before():
+def test_a_value_must_be_in_an_earlier_list():
     volumes = Scope("volumes")
     check = checks.record(
         {"use": checks.listing(checks.member(volumes)), "have": checks.listing(checks.text().claim(volumes))}, first=("have",)
@@ -149,12 +149,12 @@ def test_members_of_what_came_before():
     assert check.passes({"use": ["a"], "have": ["a"]}), "a walk leaves nothing behind"
 
 
-def test_one_claim_instead_of_values():
+def test_several_values_may_share_one_claim():
     check = checks.listing(checks.any_of(checks.option("a", "b").claim(KEY, "one"), checks.option("c"))).opening(KEY)
     assert check.passes(["a", "c", "c"]) and not check.passes(["a", "b"])
 
 
-def test_nothing_is_certain_where_too_many_scopes_are_open():
+def test_nothing_is_certain_when_too_many_scopes_are_open():
     check = checks.listing(checks.text())
     value: Any = ["a", "b"]
     for _ in range(30):
@@ -172,7 +172,7 @@ def test_rules_may_walk_and_raise():
     assert wrong.passes(["1", "2"])
 
 
-def test_threads_share_checks():
+def test_threads_can_share_checks():
     check = checks.listing(checks.text().claim(KEY).where(lambda text: len("x" * 50) == 50)).opening(KEY)
     value, answers = [str(i) for i in range(2000)], []
     threads = [threading.Thread(target=lambda: answers.append(all(check.passes(value) for _ in range(20)))) for _ in range(4)]
@@ -183,10 +183,10 @@ def test_threads_share_checks():
     assert answers == [True] * 4
 
 
-# -- what is made late, and how deep a walk goes
+# -- lazy checks, and the depth of a walk
 
 
-def test_what_is_made_late_is_made_once():
+def test_a_lazy_check_is_built_once():
     made = []
 
     def make() -> Check:
@@ -203,7 +203,7 @@ def test_what_is_made_late_is_made_once():
         checks.anything().claim(KEY)
 
 
-def test_a_walk_is_only_so_deep():
+def test_the_depth_of_a_walk_is_limited():
     tree = checks.record({"below": checks.lazily(lambda: tree)})
     value: Any = {}
     for _ in range(400):
@@ -212,18 +212,18 @@ def test_a_walk_is_only_so_deep():
     for _ in range(100_000):
         value = {"below": value}
     assert not tree.passes(value)
-    while value:  # taken apart by hand, as freeing it would be as deep
+    while value:  # taken apart here, as freeing it would recurse as deep
         value = value["below"]
 
 
-def test_each_value_is_looked_at_once():
+def test_each_value_is_read_once():
     seen: list[Any] = []
     check = checks.listing(checks.record({"a": checks.text().where(lambda text: seen.append(text) is None)}))
     assert check.passes([{"a": str(i)} for i in range(1000)]) and len(seen) == 1000
 
 
-def test_alternatives_give_others_their_turn_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither can be seen from outside but by who is asked in between."""
+def test_alternatives_yield_to_other_tasks_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a task that runs in between can see either from outside."""
     each = checks.any_of(*[checks.integer(n, n) for n in range(1000)])
     several = checks.listing(each)
     turns: list[int] = []
@@ -235,8 +235,8 @@ def test_alternatives_give_others_their_turn_and_end(monkeypatch: pytest.MonkeyP
     assert several.passes([999] * 9)
 
 
-def test_patterns_of_alternatives_are_not_searched_for_without_end():
-    """Each takes as long as many numbers that are compared: 100,000 texts under 300 of them took twenty seconds of a thread."""
+def test_searches_for_alternatives_of_patterns_are_limited():
+    """Each takes as long as many comparisons of numbers: 100,000 texts under 300 of them took a thread 20 seconds."""
     searched = itertools.count()
     pattern = checks.matching(lambda text: not next(searched) + 1)
     check = checks.listing(checks.any_of(*(pattern for _ in range(300)), checks.matching(lambda text: True)))
@@ -253,13 +253,13 @@ def test_patterns_of_alternatives_are_not_searched_for_without_end():
         ({"d": {"k": {"x": None}}}, False), ({"d": {"j": None, "k": {"x": ""}}}, True),
     ],
 )  # fmt: skip
-def test_a_field_of_a_tree_is_there(node: dict[str, Any], there: bool):
+def test_a_field_of_a_tree_exists(node: dict[str, Any], there: bool):
     below = (("x", "", ()),)
     assert checks.any_there(node, (("a", "", ()), ("b", ".", below), ("c", "[]", below), ("d", "{}", below))) is there
 
 
-def test_objects_that_say_the_same_of_names():
+def test_objects_are_compared_by_named_fields():
     one = {"a": 1, "b": [1, {"x": "y"}], "c": None, "z": 1}
     assert checks.alike(one, {"a": 1.0, "b": [1, {"x": "y"}], "c": None, "z": 2}, ("a", "b", "c", "d"))
     assert not checks.alike(one, {"a": 1, "b": [1, {"x": "z"}], "c": None}, ("a", "b"))
-    assert not checks.alike(one, {"a": 1, "b": one["b"]}, ("a", "b", "c"))  # null is not nothing
+    assert not checks.alike(one, {"a": 1, "b": one["b"]}, ("a", "b", "c"))  # null is a value

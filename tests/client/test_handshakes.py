@@ -112,12 +112,12 @@ def steps(monkeypatch) -> list[bool]:
     """Returns for each step of a handshake whether it ran on the loop."""
     made = []
     for module in ("kas.client.handshakes", "kas.client.exchange"):
-        monkeypatch.setattr(f"{module}.shake", lambda tls: made.append(threading.current_thread() is threading.main_thread())
-                            or handshakes_shake(tls))  # fmt: skip
+        monkeypatch.setattr(f"{module}.handshake_step", lambda tls: made.append(threading.current_thread() is threading.main_thread())
+                            or original_step(tls))  # fmt: skip
     return made
 
 
-handshakes_shake = handshakes.shake
+original_step = handshakes.handshake_step
 
 
 def ask(how, port: int, tls: ssl.SSLContext, loop=uvloop.new_event_loop) -> bytes:
@@ -175,14 +175,14 @@ def test_a_close_during_a_long_step(tmp_path, steps, how):
 def test_a_cancellation_during_a_long_step(tmp_path, monkeypatch, how):
     begun, goes_on = threading.Event(), threading.Event()
 
-    def shake(tls):
+    def handshake_step(tls):
         if tls.pending() == 0 and threading.current_thread() is not threading.main_thread():
             begun.set()
             goes_on.wait(60)
-        return handshakes_shake(tls)
+        return original_step(tls)
 
     for module in ("kas.client.handshakes", "kas.client.exchange"):
-        monkeypatch.setattr(f"{module}.shake", shake)
+        monkeypatch.setattr(f"{module}.handshake_step", handshake_step)
 
     async def given_up(target: Target) -> bytes:
         asking = asyncio.create_task(how(target))
@@ -208,11 +208,11 @@ def test_many_simultaneous_handshakes_take_turns(tmp_path, monkeypatch, how, loo
     now, turn, many = 0.0, 0, 20
     taken = Counter[int]()
 
-    def shake(tls):
+    def handshake_step(tls):
         nonlocal now
         now += TIME_SLICE_S
         taken[turn] += 1
-        return handshakes_shake(tls)
+        return original_step(tls)
 
     def tick() -> None:
         nonlocal turn
@@ -228,7 +228,7 @@ def test_many_simultaneous_handshakes_take_turns(tmp_path, monkeypatch, how, loo
         return accepted, there.read()
 
     for module in ("kas.client.handshakes", "kas.client.exchange"):
-        monkeypatch.setattr(f"{module}.shake", shake)
+        monkeypatch.setattr(f"{module}.handshake_step", handshake_step)
     monkeypatch.setattr(handshakes, "_loop_throttle", SimpleNamespace(throttle=Throttle(lambda: now)))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*chain(0).write(tmp_path, "server"))

@@ -1,4 +1,4 @@
-"""What the tests with real clients print at the end, and the servers they share."""
+"""Servers that the tests with real clients share, and the lines that they print at the end."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 
 from kas.testing.plugin import servers
 from kas.testing.server import KasServer
-from tests import need
+from tests import prerequisites
 from tests.clients import kubectl
 from tests.clients.conversation import Connection
 
-# Lines a module wants to see in the summary: (section, line).
+# Lines of modules for the summary: (section, line).
 _LINES: list[tuple[str, str]] = []
 
 
@@ -24,7 +24,7 @@ def module_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
 
 @pytest.fixture(scope="module")
 def connection(module_server: Callable[..., KasServer]) -> Iterator[Connection]:
-    """What recorded conversations are replayed with."""
+    """The options of a connection that replays recorded conversations."""
     connection = Connection(module_server("--controllers=none", "--unsafe-no-fsync", "--advertise-address=127.0.0.1"))
     yield connection
     connection.close()
@@ -32,7 +32,7 @@ def connection(module_server: Callable[..., KasServer]) -> Iterator[Connection]:
 
 @pytest.fixture
 def tell(record_property: Callable[[str, object], None]) -> Callable[[str, str], None]:
-    """``tell(section, line)``: a line of the summary at the end of the run, also when tests run in several processes."""
+    """``tell(section, line)`` adds a line to the summary at the end of the run, also when tests run in several processes."""
 
     def say(section: str, line: str) -> None:
         record_property("clients:" + section, line)
@@ -52,7 +52,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     counts: dict[str, dict[str, int]] = {}
     for section, line in _LINES:
         if section == "http":
-            # name=value pairs, one line per conversation, are added up
+            # name=value pairs, one line for each conversation, are added up
             for pair in line.split():
                 name, _, value = pair.partition("=")
                 bucket = counts.setdefault(section, {})
@@ -80,7 +80,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     programs = kubectl.found()
     every = metafunc.definition.get_closest_marker("every_version") is not None
     versions = list(programs) if every else kubectl.main_versions(programs)
-    params = [pytest.param(v, id=v) for v in versions] or [pytest.param(None, id="none", marks=need.missing(kubectl.NONE_FOUND))]
+    params = [pytest.param(v, id=v) for v in versions] or [pytest.param(None, id="none", marks=prerequisites.missing(kubectl.NONE_FOUND))]
     metafunc.parametrize("k", params, indirect=True, scope="module")
 
 
@@ -91,7 +91,7 @@ def kubectl_server(module_server) -> KasServer:
 
 @pytest.fixture(scope="module")
 def k(request: pytest.FixtureRequest, kubectl_server: KasServer, tmp_path_factory: pytest.TempPathFactory) -> kubectl.Kubectl:
-    """A kubectl in a namespace of its own; the test runs once for each version."""
+    """A kubectl with a namespace of its own; the test runs once for each version."""
     home = tmp_path_factory.mktemp("home")
     return kubectl.Kubectl(kubectl.found()[request.param], request.param, kubectl_server, home).prepare()
 

@@ -1,14 +1,15 @@
-"""Plays recorded conversations with a server and makes the answers comparable.
+"""Sends recorded conversations to a server and makes the responses comparable.
 
-A conversation is a list of steps, each a request: ``method``, ``path``, ``body`` (JSON or text), ``contentType`` ("" sends none),
-``accept``, ``headers``, ``anonymous``. ``save`` keeps the answer under a name, and ``${name:a.b.0}`` in a later step is a value out of it;
-``${ns}`` is the conversation's own namespace. ``wait`` seconds come first; ``poll`` times the request is repeated until the status is
-``until`` (200) and the text matches ``has``. ``watch`` reads events until the stream ends or there are ``max``; ``objects`` keeps whole
-objects, ``bookmarks: drop`` leaves plain bookmarks out. Of the answer, ``only: status`` compares no body, ``only: kinds`` what a
-discovery document lists, ``keep`` (dotted path -> regular expression of keys or items) parts of a large one; ``unordered`` is for errors
-that come in any order.
+A conversation is a list of steps. Each is a request: ``method``, ``path``, ``body`` (JSON or text), ``contentType`` ("" sends none),
+``accept``, ``headers``, ``anonymous``. ``save`` stores the response under a name, and ``${name:a.b.0}`` in a later step is a value of it;
+``${ns}`` is the conversation's own namespace. The step first waits for ``wait`` seconds; with ``poll`` the request is repeated so many
+times until the status is ``until`` (200) and the text matches ``has``. ``watch`` reads events until the stream ends or there are ``max``;
+``objects`` keeps whole objects, ``bookmarks: drop`` omits bookmarks without annotations. Of the response, ``only: status`` compares no
+body, ``only: kinds`` compares the kinds that a discovery document lists, ``keep`` (dotted path -> regular expression of keys or items)
+compares parts of a large one; ``unordered`` is for errors that come in any order.
 
-What differs from run to run gets an alias in order of appearance, so that equal stays equal and different stays different.
+Values that differ between runs are replaced by aliases, numbered in order of appearance, so that equal values stay equal and different
+ones stay different.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ STEP_KEYS = {
     "objects", "bookmarks", "only", "keep", "unordered",
 }  # fmt: skip
 WATCH_SECONDS = 12
-WATCHES = 16  # at once
+WATCHES = 16  # at the same time
 POLL_SECONDS = 0.25
-# Texts that depend on the run -> what stands for them. The order matters: later ones see the result of the earlier.
+# Texts that depend on the run -> their replacement. The order matters: later patterns see the result of the earlier ones.
 PLACEHOLDERS = [
     (re.compile(pattern), alias)
     for pattern, alias in (
@@ -51,7 +52,7 @@ PLACEHOLDERS = [
         (r"\bX_[a-z0-9]{5}\b", "X_<gen>"),
         (r"kube-api-access-[a-z0-9]{5}", "<projected>"),
         (r"\b10\.0\.0\.\d+\b", "<ip>"),
-        (r"(?<!\b127\.0\.0\.1):3[0-2]\d{3}/", ":<port>/"),  # of nodes: the server's own may be alike
+        (r"(?<!\b127\.0\.0\.1):3[0-2]\d{3}/", ":<port>/"),  # of nodes: the server's own may be equal
         (r"\b127\.0\.0\.1:\d+", "<server>"),
         (r"https?://(127\.0\.0\.1|localhost)(:\d+)?", "<server>"),
         (r"dial tcp [^ ]+: connect: connection refused", "<refused>"),
@@ -82,7 +83,7 @@ class Connection:
         return http.client.HTTPSConnection(self.host, context=self._context, timeout=timeout)
 
     def request(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> tuple[int, dict[str, str], bytes]:
-        """(status, headers by their names in lower case, body). A connection that the server closed meanwhile is opened anew, once."""
+        """(status, headers by their names in lower case, body). Reconnects once if the server has closed the connection."""
         for last in (False, True):
             if self._open is None:
                 self._open = self.another()
@@ -110,14 +111,14 @@ class Connection:
 
 
 class Aliases:
-    """What one conversation's answers say, without what differs from run to run."""
+    """The values of one conversation's responses, with those that differ between runs replaced."""
 
     def __init__(self, namespace: str, port: str) -> None:
         self.namespace, self.port = namespace, port
         self._aliases: dict[tuple[str, Any], str] = {}
 
     def alias(self, kind: str, value: Any) -> str:
-        """``<kind1>`` for the first value of a kind, the same again whenever it comes back."""
+        """``<kind1>`` for the first value of a kind, the same again whenever the value comes back."""
         count = sum(k == kind for k, _ in self._aliases)
         return self._aliases.setdefault((kind, value), f"<{kind}{count + 1}>")
 
@@ -131,7 +132,7 @@ class Aliases:
         return s
 
     def value(self, v: Any, key: str = "") -> Any:
-        """A JSON value; ``key`` is the name of the field it is in (lists pass theirs on)."""
+        """A JSON value; ``key`` is the name of its field (items of a list get the list's)."""
         if isinstance(v, dict):
             prefix = v.get("generateName")
             if isinstance(prefix, str) and prefix and str(v.get("name", "")).startswith(prefix):
@@ -153,7 +154,7 @@ class Aliases:
         if key == "items" and v and all(isinstance(e, dict) and "conditions" in e for e in v):  # ComponentStatus
             v = sorted(v, key=lambda e: e["metadata"]["name"])
         if key == "conditions" and any(isinstance(e, dict) and e.get("type") == "NamesAccepted" for e in v):
-            # Several controllers write those of a CustomResourceDefinition.
+            # Several controllers write the conditions of a CustomResourceDefinition.
             v = sorted(v, key=lambda e: (e.get("type") != "NamesAccepted", e.get("type")))
         return [self.value(e, key) for e in v]
 
@@ -178,7 +179,7 @@ class Aliases:
 
 
 class Stream(NamedTuple):
-    """What a watch was answered: its events, or ``data`` where it is none."""
+    """The response to a watch: its events, or ``data`` where it is no stream."""
 
     status: int
     kind: str | None
@@ -187,17 +188,17 @@ class Stream(NamedTuple):
 
 
 class Conversation:
-    """One conversation: its namespace, what it saved and its aliases."""
+    """One conversation: its namespace, saved responses and aliases."""
 
     def __init__(self, connection: Connection, name: str) -> None:
         self.connection = connection
         self.namespace = "s" + hashlib.sha1(name.encode()).hexdigest()[:8]
         self.saved: dict[str, Any] = {}
         self.aliases = Aliases(self.namespace, connection.host.rpartition(":")[2])
-        self._begun: dict[int, Future[Stream]] = {}  # of watches whose turn has not come
+        self._begun: dict[int, Future[Stream]] = {}  # watches whose step has not come yet
 
     def fill(self, text: str) -> str:
-        """``text`` with every ``${...}`` replaced by its value; what is not there is the text ``null``."""
+        """``text`` with every ``${...}`` replaced by its value; a missing value is the text ``null``."""
 
         def value(match: re.Match[str]) -> str:
             name, _, path = match.group(1).partition(":")
@@ -214,8 +215,8 @@ class Conversation:
         return re.sub(r"\$\{([^}]*)\}", value, text)
 
     def all(self, steps: Sequence[Step], wanted: Sequence[Answer]) -> list[Answer]:
-        """The normalised answers to all steps, in order. Watches that follow one another, each of which lasts for its seconds, last at
-        once."""
+        """The normalised responses to all steps, in order. Watches in consecutive steps, each of which lasts for its seconds, run at the
+        same time."""
         out = []
         with ThreadPoolExecutor(WATCHES) as pool:
             for i, (step, answer) in enumerate(zip(steps, wanted, strict=True)):
@@ -226,11 +227,11 @@ class Conversation:
         return out
 
     def reach(self, step: Step, wanted: Answer) -> Answer:
-        """The normalised answer to one step of which it is known what it should be."""
+        """The normalised response to one step whose recorded response is known."""
         return self.play(step)
 
     def play(self, step: Step) -> Answer:
-        """The normalised answer to one step. ValueError for a step that asks for something unknown."""
+        """The normalised response to one step. Raises ValueError for a step with unknown keys."""
         if unknown := step.keys() - STEP_KEYS:
             raise ValueError(f"a step with {', '.join(sorted(unknown))} cannot be played")
         time.sleep(step.get("wait", 0))
@@ -277,7 +278,7 @@ class Conversation:
 
     @staticmethod
     def _part(value: Any, at: str, pattern: str) -> Any:
-        """The part at a dotted path ("~1" is a dot in a name); of an object the keys, of a list the items that match."""
+        """The part at a dotted path ("~1" is a dot in a name); the keys of an object or the items of a list that match."""
         for part in at.split("."):
             value = value.get(part.replace("~1", ".")) if isinstance(value, dict) else None
         if isinstance(value, dict):
@@ -327,7 +328,7 @@ class Conversation:
 
 
 def parsed(data: bytes) -> Any:
-    """JSON where it is JSON, text where not."""
+    """The JSON value if it is JSON, else the text."""
     try:
         return json.loads(data)
     except ValueError:
@@ -335,7 +336,7 @@ def parsed(data: bytes) -> Any:
 
 
 def next_line(response: http.client.HTTPResponse) -> bytes:
-    """The next line of a stream, empty when it has ended or nothing came in time."""
+    """The next line of a stream; empty when it has ended or nothing came in time."""
     try:
         return response.readline()
     except TimeoutError:
@@ -343,13 +344,13 @@ def next_line(response: http.client.HTTPResponse) -> bytes:
 
 
 def kinds(document: dict[str, Any]) -> list[Any]:
-    """What a discovery document lists: name, kind, whether namespaced, verbs."""
+    """The entries of a discovery document: name, kind, whether namespaced, verbs."""
     rows = [[r.get("name"), r.get("kind"), r.get("namespaced"), sorted(r.get("verbs") or [])] for r in document.get("resources") or []]
     return sorted(rows)
 
 
 def in_order(out: Answer) -> Answer:
-    """An answer whose several errors or warnings came in any order: sorted, and of the message what stands before them."""
+    """A response whose errors or warnings may come in any order: these are sorted, and of the message the text before them is kept."""
     body = out.get("body")
     causes = (body.get("details") or {}).get("causes") if isinstance(body, dict) and body.get("kind") == "Status" else None
     if causes and len(causes) > 1:
@@ -361,7 +362,7 @@ def in_order(out: Answer) -> Answer:
 
 
 def diff(want: Any, got: Any, at: str = "") -> list[str]:
-    """Where two JSON values differ, one line a place."""
+    """The differences of two JSON values, one line for each path."""
     if isinstance(want, dict) and isinstance(got, dict):
         out = []
         for key in sorted(want.keys() | got.keys()):
@@ -377,7 +378,7 @@ def diff(want: Any, got: Any, at: str = "") -> list[str]:
         for i, (w, g) in enumerate(zip(want, got, strict=False)):
             out += diff(w, g, f"{at}[{i}]")
         return out
-    if want == got and isinstance(want, bool) == isinstance(got, bool):  # true is no 1
+    if want == got and isinstance(want, bool) == isinstance(got, bool):  # true does not equal 1
         return []
     return [f"{at}: got {json.dumps(got)[:160]} want {json.dumps(want)[:160]}"]
 

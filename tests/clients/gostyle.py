@@ -1,4 +1,5 @@
-"""The protobuf half of an informer as Go clients have it: raw HTTP, length-delimited frames, and just enough of the wire format."""
+"""The protobuf part of an informer as Go clients have it: raw HTTP, length-delimited frames, and as much of the wire format as is needed.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def entries(values: list[bytes]) -> dict[str, str]:
 
 @dataclass
 class Object:
-    """What the tests look at in a ConfigMap (or the empty one of a bookmark)."""
+    """The fields of a ConfigMap (or of the empty one in a bookmark) that tests use."""
 
     api_version: str = ""
     kind: str = ""
@@ -123,7 +124,7 @@ class GoClient:
         return revision, items
 
     def watch(self, query: str) -> Iterator[tuple[str, Object]]:
-        """(type, object) of each event until the server or the caller ends it."""
+        """Yields (type, object) of each event until the server or the caller ends the watch."""
         connection = self.connect()
         try:
             connection.request(

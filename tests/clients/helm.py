@@ -1,4 +1,4 @@
-"""The helms that are installed, one of them with a namespace of its own, and whoever makes its objects ready."""
+"""The installed helms, one of them with a namespace of its own, and a thread that makes its objects ready."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 from tests.conftest import Client
 
 CHART = Path(__file__).parent / "charts" / "web"
-# Of helm's own waits; those that are to fail get a short one.
+# For helm's own waits; those that should fail get a shorter one.
 PATIENCE_S = 60
 Obj = dict[str, Any]
 
 
 def found() -> dict[str, str]:
-    """Major version -> program: ``helm.N`` of PATH, else the ``helm`` there."""
+    """Major version -> program: ``helm.N`` on PATH, else the ``helm`` there."""
     programs = {n: path for n in ("3", "4") if (path := shutil.which(f"helm.{n}"))}
     if not programs and (path := shutil.which("helm")):
         said = subprocess.run([path, "version", "--short"], capture_output=True, text=True, check=True).stdout
@@ -30,7 +30,7 @@ def found() -> dict[str, str]:
 
 
 class Helm:
-    """One helm in one namespace. Calls assert the exit code and show what was printed when it is another."""
+    """One helm in one namespace. Calls assert the exit code, and show the output if it differs."""
 
     def __init__(self, version: str, program: str, client: Client, namespace: str, home: Path) -> None:
         self.version, self.program, self.client, self.namespace = int(version), program, client, namespace
@@ -47,7 +47,7 @@ class Helm:
         return json.loads(self(*args, "-o", "json").stdout)
 
     def get(self, what: str, name: str = "web") -> Obj | None:
-        """An object of a path below the namespace's, None when there is none: ``get("v1/configmaps")``."""
+        """An object at a path below the namespace's, None if there is none: ``get("v1/configmaps")``."""
         version, resource = what.rsplit("/", 1)
         root = "/api/v1" if version == "v1" else f"/apis/{version}"
         code, answer = self.client("GET", f"{root}/namespaces/{self.namespace}/{resource}/{name}")
@@ -59,8 +59,8 @@ class Helm:
 
 
 class Ready:
-    """A context manager: what the controllers and kubelets of a cluster would do, so that helm's waits end. Its thread finishes jobs and
-    gives deployments what makes them available."""
+    """A context manager that does the work of a cluster's controllers and kubelets, so that helm's waits end. Its thread completes jobs
+    and makes deployments available."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._client, self._namespace = client, namespace
@@ -87,7 +87,7 @@ class Ready:
                 for deployment in self._list("apps/v1", "deployments"):
                     if deployment.get("status", {}).get("observedGeneration") != deployment["metadata"]["generation"]:
                         self._provide(deployment)
-        except Exception as e:  # it would end unseen in this thread
+        except Exception as e:  # it would go unnoticed in this thread
             self.failed = e
 
     def _list(self, version: str, resource: str) -> list[Obj]:
@@ -97,7 +97,7 @@ class Ready:
         return items
 
     def _say(self, version: str, resource: str, obj: Obj, status: Obj) -> bool:
-        """Whether it was heard: not of what was deleted meanwhile, or written, which comes round again."""
+        """Whether the write succeeded: not if the object was deleted meanwhile, or changed, which will come as another event."""
         meta = obj["metadata"]
         path = f"/apis/{version}/namespaces/{self._namespace}/{resource}/{meta['name']}/status"
         body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": status}
@@ -113,7 +113,7 @@ class Ready:
             self.finished.append(job["metadata"]["name"])
 
     def _provide(self, deployment: Obj) -> None:
-        """With a ReplicaSet of its template: helm 3 looks at its pods."""
+        """Creates a ReplicaSet from its template: helm 3 waits for its pods."""
         meta, spec = deployment["metadata"], deployment["spec"]
         name = f"{meta['name']}-{meta['generation']}"
         template = copy.deepcopy(spec["template"])
@@ -136,7 +136,7 @@ class Ready:
 
 
 def image(deployment: Obj | None) -> str:
-    """Of its one container."""
+    """The image of its only container."""
     assert deployment is not None
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     text: str = container["image"]
@@ -144,5 +144,5 @@ def image(deployment: Obj | None) -> str:
 
 
 def words(text: str) -> str:
-    """With blanks in place of line ends and more blanks."""
+    """The text with line ends and repeated blanks replaced by one blank."""
     return re.sub(r"\s+", " ", text)

@@ -1,15 +1,15 @@
-"""Conversations in which the server calls somebody: webhooks that answer by the rules of the conversation.
+"""Conversations in which the server calls webhooks, which answer by the rules of the conversation.
 
-A step ``{"method": "HOOK", "path": P, "reply": RULE}`` says what ``${hook}/${ns}P`` answers, ``{"method": "CALLS"}`` gives what has arrived
-for the conversation since the last such step (``sort`` where calls come at once, ``distinct`` where how often is nobody's promise,
-``fields`` for parts of the bodies). A RULE for a review:
-``allowed``, ``patch``, ``patchType``, ``warnings``, ``auditAnnotations``, ``result`` (a Status), ``uid``, ``apiVersion``, ``kind``,
-``response`` (null leaves it out), ``code``, ``raw`` (body), ``delay`` (seconds); of ``cases`` the first whose ``when`` fits the review
-counts. A RULE for a conversion: ``convert`` (the last part of a version -> changes: ``move`` a path to another, ``set`` one to a value,
-``drop`` one), ``lose`` (one object too few), ``version`` (of the objects), ``fail`` (message), ``uid``, ``response``.
+A step ``{"method": "HOOK", "path": P, "reply": RULE}`` sets the answer of ``${hook}/${ns}P``. ``{"method": "CALLS"}`` returns the requests
+that have arrived for the conversation since the last such step (``sort`` where calls come at the same time, ``distinct`` where their
+number is not guaranteed, ``fields`` for parts of the bodies). A RULE for a review has ``allowed``, ``patch``, ``patchType``, ``warnings``,
+``auditAnnotations``, ``result`` (a Status), ``uid``, ``apiVersion``, ``kind``, ``response`` (null omits it), ``code``, ``raw`` (body),
+``delay`` (seconds); of ``cases``, the first whose ``when`` matches the review counts. A RULE for a conversion has ``convert`` (the last
+part of a version -> changes: ``move`` one path to another, ``set`` a path to a value, ``drop`` a path), ``lose`` (returns one object too
+few), ``version`` (of the objects), ``fail`` (message), ``uid``, ``response``.
 
-What was recorded waited for the reference's caches (``wait``); these conversations do not. Webhooks that were given 5 seconds get all that
-one may have, so that nothing depends on how fast this machine is.
+The recording waited for the reference's caches (``wait``); replays do not. Webhooks with a timeout of 5 seconds get the longest one
+allowed, so that no result depends on the speed of this machine.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import Any
 from tests.admission.webhook.hook_server import Answer as HookAnswer
 from tests.admission.webhook.hook_server import HookServer, said
 from tests.clients.conversation import Aliases, Answer, Connection, Step, as_text
-from tests.clients.patient import Patient
+from tests.clients.waiting import WaitingConversation
 
 SHORT, LONG = 5, 30
-# How the names of such conversations begin.
+# Prefixes of the names of such conversations.
 HOOKED = re.compile("(webhook|policy|mutating-policy|conversion)/")
 SHOWN_HEADERS = ("content-type", "accept", "authorization", "impersonate-user", "x-forwarded-for", "x-custom")
 
@@ -39,7 +39,7 @@ def part(value: Any, path: str) -> Any:
 
 
 class Hooks(HookServer):
-    """Answers by rules, each under its path."""
+    """Answers by rules, each at its path."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -105,12 +105,12 @@ def _changed(obj: dict[str, Any], changes: list[list[Any]]) -> dict[str, Any]:
 
 
 class HookedAliases(Aliases):
-    """Also of the hooks' address, port and certificate."""
+    """Also replaces the webhooks' address, port and certificate."""
 
     def __init__(self, namespace: str, port: str, hooks: Hooks) -> None:
         super().__init__(namespace, port)
         self._hooks = hooks
-        self.lengthened = False  # webhooks were given LONG for SHORT
+        self.lengthened = False  # webhooks got LONG for SHORT
 
     def text(self, s: str) -> str:
         s = s.replace(self._hooks.ca_bundle, "<hookca>")
@@ -118,7 +118,7 @@ class HookedAliases(Aliases):
         return super().text(s.replace(f"?timeout={LONG}s", f"?timeout={SHORT}s") if self.lengthened else s)
 
 
-class HookedConversation(Patient):
+class HookedConversation(WaitingConversation):
     def __init__(self, connection: Connection, name: str, hooks: Hooks, me: str) -> None:
         super().__init__(connection, name)
         self.hooks, self.me = hooks, me

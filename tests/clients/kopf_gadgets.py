@@ -1,4 +1,4 @@
-"""An operator of custom resources as one writes it with kopf; it says in their status what it saw. Run with ``kopf run``."""
+"""An operator of custom resources, written with kopf as usual; it writes what it saw into their status. Run with ``kopf run``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""An operator as one writes it with kopf: it says in each ConfigMap labelled `operated` what it saw happen. Run with ``kopf run``."""
+"""An operator written with kopf as usual: it writes the changes that it saw into each ConfigMap labelled `operated`. Run with ``kopf
+run``."""
 
 from __future__ import annotations
 
@@ -21,6 +22,6 @@ def changed(old, new, patch, **_):
 
 @kopf.on.delete("configmaps", labels=OURS)
 def deleted(name, **_):
-    """Leaves a trace in a file, for the object goes: the finalizer that kopf added holds it only until this ran."""
+    """Writes to a file, as the object is deleted: the finalizer that kopf added keeps it until this has run."""
     with open(os.environ["TRACE"], "a") as trace:
         trace.write(f"{name} gone\n")

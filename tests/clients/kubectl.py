@@ -1,4 +1,4 @@
-"""The kubectls that are installed, and one of them with a server, a namespace and a home of its own."""
+"""The installed kubectls, and one of them with a server, a namespace and a home directory of its own."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ NONE_FOUND = "no kubectl on PATH"
 
 
 def found() -> dict[str, str]:
-    """Name -> program: every ``kubectl.1.NN`` in the folder where ``kubectl`` of PATH really lies, and on PATH, and that one itself as
-    ``path``, unless it is a link to one of them."""
+    """Name -> program: every ``kubectl.1.NN`` on PATH and in the directory that really contains the ``kubectl`` of PATH, and that one
+    itself as ``path``, unless it is a link to one of them."""
     plain = shutil.which("kubectl")
     if plain is None:
         return {}
@@ -37,27 +37,27 @@ def found() -> dict[str, str]:
 
 
 def main_versions(programs: Iterable[str]) -> list[str]:
-    """Those that run everything; when none of the usual ones is there, the last one does: the one on PATH, or the newest."""
+    """The versions that run every test; if none of the usual ones is installed, the one on PATH, or the newest."""
     return [v for v in programs if v in MAIN] or [*programs][-1:]
 
 
 class Kubectl:
-    """One kubectl in one namespace. Calls assert the exit code and show what was printed when it is another."""
+    """One kubectl in one namespace. Calls assert the exit code, and show the output if it differs."""
 
     def __init__(self, program: str, version: str, server: KasServer, home: Path) -> None:
         self.program, self.server, self.home = program, server, home
-        # Its own: with another module's tests in between, or another order, one version may be prepared twice on one server.
+        # Its own: with tests of another module in between, or in another order, one version may be prepared twice on one server.
         self.namespace = f"k{version.replace('.', '-')}-{home.name}"
-        # It lives too briefly to be worth collecting garbage in: a third of its processor time.
+        # The process is too short to collect garbage, which is a third of its CPU time.
         self.env = {**os.environ, "KUBECONFIG": server.kubeconfig, "HOME": str(home), "LC_ALL": "C", "GOGC": "off"}
-        # One file of its own when TLS trust comes from the environment: kubectl reads the kubeconfig's CA, nothing else.
+        # A file of its own when TLS trust comes from the environment: kubectl reads the kubeconfig's CA, nothing else.
         self.calls = 0
         answer = json.loads(self.out("version", "-o", "json"))
         self.minor = int(re.match(r"\d+", answer["clientVersion"]["minor"]).group())
         assert answer["serverVersion"]["minor"] == "36", answer
 
     def prepare(self) -> Kubectl:
-        """Makes the namespace and, where no controller does, its default service account."""
+        """Creates the namespace and, where no controller does, its default service account."""
         self("create", "namespace", self.namespace)
         if self("get", "serviceaccount", "default", code=None).returncode:
             self("create", "serviceaccount", "default", code=None)
@@ -87,11 +87,11 @@ class Kubectl:
         return done
 
     def out(self, *args: str, **kw) -> str:
-        """Its standard output."""
+        """The standard output."""
         return self(*args, **kw).stdout
 
     def error(self, *args: str, code: int = 1, **kw) -> str:
-        """Its standard error; the exit code must be ``code``."""
+        """The standard error; the exit code must be ``code``."""
         return self(*args, code=code, **kw).stderr
 
     def json(self, *args: str, **kw) -> dict:
@@ -101,7 +101,7 @@ class Kubectl:
         return self.json("get", kind, name)
 
     def apply(self, *files: str, **kw) -> list[str]:
-        """Applies manifest files; returns its lines."""
+        """Applies manifest files; returns the lines of the output."""
         return self.out("apply", *(a for f in files for a in ("-f", str(MANIFESTS / f))), **kw).splitlines()
 
     def create(self, obj: dict) -> dict:
@@ -118,7 +118,7 @@ class Kubectl:
 
 
 def table(text: str) -> list[list[str]]:
-    """Rows of a printed table; columns are parted by two spaces or more."""
+    """Rows of a printed table; columns are separated by two spaces or more."""
     return [re.split(r"\s{2,}", line.strip()) for line in text.splitlines() if line.strip()]
 
 

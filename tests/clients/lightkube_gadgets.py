@@ -1,6 +1,6 @@
-"""A controller of custom resources as one writes it with lightkube: a ConfigMap for each Gadget, and a status that says so.
+"""A controller of custom resources, written with lightkube as usual: it creates a ConfigMap for each Gadget, and sets its status.
 
-It lists, and watches from there; a watch that ends or expires is begun anew. Run with the namespace as its argument.
+It lists, and watches from there; it starts a new watch when one ends or expires. Run with the namespace as its argument.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 import time
 
 from lightkube import ApiError, Client, KubeConfig
-from lightkube.core.generic_client import httpx  # whichever of its names this version uses
+from lightkube.core.generic_client import httpx  # the name differs between versions
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
 from lightkube.resources.core_v1 import ConfigMap
@@ -35,7 +35,7 @@ def main(namespace: str) -> None:
             for kind, gadget in client.watch(Gadget, resource_version=found.resourceVersion):
                 if kind in ("ADDED", "MODIFIED") and not gadget.metadata.deletionTimestamp:
                     reconcile(client, gadget)
-        except (ApiError, httpx.HTTPError) as e:  # it went, somebody was quicker, or the server is away
+        except (ApiError, httpx.HTTPError) as e:  # it was deleted, another writer was faster, or the server is down
             print(repr(e), flush=True)
             time.sleep(0.1)
 

@@ -1,7 +1,7 @@
-"""Replays the recorded conversations and keeps the list of known differences.
+"""Replays the recorded conversations and updates the list of known differences.
 
-``python tests/clients/replay.py --update`` starts a fresh server and rewrites ``known_differences.txt``: reasons that stand there stay,
-new differences get what differs as their reason, lines that no longer differ go. ``--report FILE`` writes every difference as JSON.
+``python tests/clients/replay.py --update`` starts a fresh server and rewrites ``known_differences.txt``: existing reasons stay, new
+differences get the difference as their reason, lines that no longer differ are removed. ``--report FILE`` writes every difference as JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HEADER = """\
 
 
 def known_differences(path: Path = KNOWN) -> dict[tuple[str, int], str]:
-    """(conversation, step) -> reason. Raises ValueError for a line that is not of that form."""
+    """(conversation, step) -> reason. Raises ValueError for a line of another form."""
     out: dict[tuple[str, int], str] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -45,18 +45,18 @@ def known_differences(path: Path = KNOWN) -> dict[tuple[str, int], str]:
 
 
 def recorded() -> list[files.Vector]:
-    """The recorded conversations; the one about what a fresh server holds comes first."""
+    """The recorded conversations; the one about the contents of a fresh server comes first."""
     return sorted(files.lines("http"), key=lambda r: r["id"] != "http/bootstrap")
 
 
 def converse(connection: Connection, row: files.Vector) -> list[Answer]:
-    """The normalised answers to one conversation's requests, in order."""
+    """The normalised responses to one conversation's requests, in order."""
     conversation = Conversation(connection, row["id"].partition("/")[2])
     return conversation.all(row["in"]["steps"], row["out"])
 
 
 def compare(row: files.Vector, got: list[Answer]) -> tuple[list[tuple[int, list[str], bool]], int, int]:
-    """(steps that differ: index, what differs, whether only managedFields do), answers with the same status, answers compared."""
+    """(steps that differ: index, difference, whether only managedFields differ), responses with the same status, responses compared."""
     different, status = [], 0
     for i, (want, have) in enumerate(zip(row["out"], got, strict=True)):
         status += want.get("status") == have.get("status")
@@ -83,7 +83,7 @@ def main() -> int:
             different, status, n = compare(row, converse(connection, row))
             requests, same_status, alike = requests + n, same_status + status, alike + (not different)
             if args.update:
-                # An answer that depends on the day stays listed also on the day it is alike.
+                # A response that depends on the day stays listed also on the day it is equal.
                 by_day = {i: r for (conversation, i), r in known.items() if conversation == name and r.startswith(CLOCK)}
                 lines += [f"{name}\t{i}\t{r}" for i, r in by_day.items() if i not in {d[0] for d in different}]
             for i, what, only_managed in different:

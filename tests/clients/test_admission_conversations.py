@@ -1,6 +1,6 @@
 """Recorded conversations about webhooks for admission and conversion and about policies, with webhooks that answer by their rules.
 
-``extend_not_yet.txt`` lists those that are not replayed, ``extend_differences.txt`` the answers that differ.
+``extend_not_yet.txt`` lists those that are not replayed, ``extend_differences.txt`` the responses that differ.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from tests import need
+from tests import prerequisites
 from tests.clients import replay
 from tests.clients.conversation import Connection
 from tests.clients.hooked import HOOKED, HookedConversation, Hooks
@@ -17,7 +17,8 @@ from tests.clients.test_extend_conversations import KNOWN, is_listed, not_yet
 from tests.vectors import files
 
 ROWS = [row for row in files.lines("http-extend") if HOOKED.match(row["id"][5:]) and not is_listed(row["id"][5:], not_yet())]
-PARAMS = [pytest.param(row, id=row["id"][5:]) for row in ROWS] or [pytest.param(None, id="none", marks=need.missing("no conversations"))]
+NONE = pytest.param(None, id="none", marks=prerequisites.missing("no conversations"))
+PARAMS = [pytest.param(row, id=row["id"][5:]) for row in ROWS] or [NONE]
 REVIEW = b'{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}'
 
 pytestmark = pytest.mark.client

@@ -1,4 +1,5 @@
-"""A cluster's other components as they ask: protobuf, their own identities, the rules that a server makes at its first start."""
+"""Requests as other components of a cluster send them: in protobuf, with their own identities, under the rules that a server creates at
+its first start."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ WHEN = "2026-01-02T03:04:0{}.000001Z"
 
 
 class Component:
-    """Sends objects in protobuf and patches in JSON, and takes protobuf, as ``user``; gives (status, object)."""
+    """Sends objects in protobuf and patches in JSON, and accepts protobuf, as ``user``; returns (status, object)."""
 
     def __init__(self, server: Any, user: str) -> None:
         self.url, self.session = server.url, requests.Session()
@@ -67,7 +68,7 @@ def kubelet(server: Any) -> Component:
     return kubelet
 
 
-def test_a_kubelet_keeps_its_node(kubelet: Component) -> None:
+def test_a_kubelet_updates_its_node(kubelet: Component) -> None:
     code, node = kubelet("GET", "/api/v1/nodes/n1?resourceVersion=0")
     assert code == 200
     conditions = {"$setElementOrder/conditions": [{"type": "MemoryPressure"}, {"type": "Ready"}],
@@ -90,7 +91,7 @@ def test_a_kubelet_keeps_its_node(kubelet: Component) -> None:
 
 
 @pytest.mark.parametrize("user", [MANAGER, SCHEDULER])
-def test_leaders_are_elected_and_told_of(server: Any, user: str) -> None:
+def test_leader_election_writes_leases_and_events(server: Any, user: str) -> None:
     component, name, leases = Component(server, user), user.removeprefix("system:"), LEASES.format("kube-system")
     code, found = component("GET", f"{leases}/{name}?timeout=5s")
     assert (code, found["details"]["name"]) == (404, name)
@@ -111,7 +112,7 @@ def test_leaders_are_elected_and_told_of(server: Any, user: str) -> None:
     assert component("PATCH", f"{events}/gone", series={"count": 2})[0] == 404, "then it is created anew"
 
 
-def test_a_pod_is_made_bound_run_and_deleted(server: Any, kubelet: Component) -> None:
+def test_a_pod_is_created_bound_run_and_deleted(server: Any, kubelet: Component) -> None:
     manager, scheduler, replicas = (Component(server, user) for user in (MANAGER, SCHEDULER, CONTROLLERS + "replicaset-controller"))
     accounts = Component(server, CONTROLLERS + "service-account-controller")
     assert accounts("POST", "/api/v1/namespaces/default/serviceaccounts", "v1", "ServiceAccount", metadata={"name": "default"})[0] == 201
@@ -151,8 +152,8 @@ def test_a_pod_is_made_bound_run_and_deleted(server: Any, kubelet: Component) ->
     assert scheduler("GET", path)[0] == 404
 
 
-def test_a_garbage_collector_deletes_what_it_means(server: Any) -> None:
-    """It follows metadata alone, and its options are of the group of what it deletes."""
+def test_a_garbage_collector_deletes_by_metadata(server: Any) -> None:
+    """It watches metadata only, and its options are of the group of the object that it deletes."""
     deployments, collector = (Component(server, CONTROLLERS + name) for name in ("deployment-controller", "generic-garbage-collector"))
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     path = "/apis/apps/v1/namespaces/default/replicasets"

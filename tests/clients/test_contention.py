@@ -1,4 +1,4 @@
-"""Many clients that change one object at the same time: patches and applies merge, replaces that come too late are refused."""
+"""Many clients that change one object at the same time: patches and applies are merged, replaces of an old version are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def url(module_server):
 
 
 def together(session, work) -> collections.Counter:
-    """Runs ``work(session, number)`` in every client at once; how often which status came."""
+    """Runs ``work(session, number)`` in every client at the same time; returns the number of responses by status."""
     answers, failures = collections.Counter(), []
 
     def run(number: int) -> None:
@@ -46,8 +46,8 @@ def together(session, work) -> collections.Counter:
     return answers
 
 
-def test_patches_all_succeed(url):
-    """A patch without resourceVersion is computed anew until it fits (GuaranteedUpdate); nobody's change is lost."""
+def test_all_patches_succeed(url):
+    """A patch without resourceVersion is computed again until it fits (GuaranteedUpdate); no client's change is lost."""
     session, path = url
     assert session().post(path, json={"metadata": {"name": "patched"}}).status_code == 201
 
@@ -60,8 +60,8 @@ def test_patches_all_succeed(url):
     assert len(session().get(f"{path}/patched").json()["data"]) == CLIENTS * ROUNDS
 
 
-def test_applies_all_succeed(url):
-    """One of the appliers creates the object, the others join it."""
+def test_all_applies_succeed(url):
+    """One of the appliers creates the object, the others change it."""
     session, path = url
 
     def work(s, number):
@@ -75,8 +75,8 @@ def test_applies_all_succeed(url):
         assert len(session().get(f"{path}/applied-{i}").json()["data"]) == CLIENTS
 
 
-def test_replaces_that_come_too_late_are_refused(url):
-    """With the resourceVersion that was read, a counter never loses a step: every 200 counts, the rest is 409."""
+def test_replaces_of_an_old_version_are_refused(url):
+    """With the resourceVersion that was read, a counter never loses a step: every 200 counts, the other responses are 409."""
     session, path = url
     assert session().post(path, json={"metadata": {"name": "counter"}, "data": {"n": "0"}}).status_code == 201
 
@@ -91,7 +91,7 @@ def test_replaces_that_come_too_late_are_refused(url):
     assert int(session().get(f"{path}/counter").json()["data"]["n"]) == answers[200]
 
 
-def test_creates_of_one_name(url):
+def test_one_of_many_creates_of_a_name_succeeds(url):
     """Exactly one wins each name."""
     session, path = url
 

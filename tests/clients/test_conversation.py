@@ -1,4 +1,4 @@
-"""How answers of conversations are made comparable."""
+"""How the responses of conversations are made comparable."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 from tests.clients.conversation import Aliases, Conversation, diff, in_order, kinds, without
-from tests.clients.patient import Patient
+from tests.clients.waiting import WaitingConversation
 
 UID = "0a1b2c3d-0000-4000-8000-00000000000{}"
 
 
 class Answers:
-    """Stands in for a connection: gives the answers it was made with, in order, the last one again and again."""
+    """Replaces a connection: returns its responses in order, the last one repeatedly."""
 
     host, authorization = "127.0.0.1:6443", {"Authorization": "Bearer t"}
 
@@ -34,7 +34,7 @@ def talk(*answers: object) -> tuple[Conversation, Answers]:
     return Conversation(connection, "a/b"), connection
 
 
-def test_equal_stays_equal_and_different_different():
+def test_equal_values_stay_equal_and_different_ones_different():
     a = Aliases("s123", "6443")
     one, two = UID.format(1), UID.format(2)
     assert a.value([{"uid": one}, {"uid": two}, {"uid": one}]) == [{"uid": "<uid1>"}, {"uid": "<uid2>"}, {"uid": "<uid1>"}]
@@ -61,11 +61,11 @@ def test_equal_stays_equal_and_different_different():
         ({"rules": [{"verbs": ["b"]}, {"verbs": ["a"]}]}, {"rules": [{"verbs": ["b"]}, {"verbs": ["a"]}]}),
     ],
 )
-def test_what_differs_from_run_to_run(given, want):
+def test_values_that_differ_between_runs_get_aliases(given, want):
     assert Aliases("s123", "6443").value(given) == want
 
 
-def test_steps_speak_of_earlier_answers():
+def test_steps_can_use_earlier_responses():
     c, asked = talk({"metadata": {"uid": "u7", "list": ["one", 2]}})
     c.play({"method": "GET", "path": "/x", "save": "got"})
     c.play({"method": "PUT", "path": "/${ns}/${got:metadata.uid}", "body": {"n": "${got:metadata.list.0}", "gone": "${got:a.b}"}})
@@ -81,14 +81,14 @@ def test_headers_of_a_step():
     assert asked.asked[0].headers == {"Accept": "a/b", "X": c.namespace}
 
 
-def test_polling_ends_with_the_status_and_text_asked_for():
+def test_polling_ends_with_the_expected_status_and_text():
     c, asked = talk((404, {}), {"phase": "no"}, {"phase": "yes"}, {"phase": "late"})
     out = c.play({"method": "GET", "path": "/", "poll": 9, "has": '"yes"'})
     assert (out["body"], len(asked.asked)) == ({"phase": "yes"}, 3)
 
 
-def test_watches_that_follow_one_another_last_at_once():
-    """Each is answered when all of them have been asked for; told in their order."""
+def test_consecutive_watches_run_at_the_same_time():
+    """Each is read when all of them have been started; responses are returned in their order."""
     asked = threading.Barrier(3)
 
     class Watched:
@@ -120,17 +120,17 @@ def test_watches_that_follow_one_another_last_at_once():
     assert [event["name"] for answer in watched for event in answer["events"]] == ["a", "b", "c"]
 
 
-def test_a_read_that_waits_goes_on_when_it_is_as_recorded():
-    """What came too early has no alias; a recorded hour is not waited."""
+def test_a_read_with_a_wait_continues_when_it_is_as_recorded():
+    """A response that came too early has no alias; a recorded hour is not waited."""
     early, late = ({"metadata": {"uid": UID.format(i)}} for i in (1, 2))
     connection = Answers(early, early, late)
     wanted = {"status": 200, "headers": {"content-type": "application/json"}, "body": {"metadata": {"uid": "<uid1>"}, "there": True}}
     late["there"] = True
-    assert Patient(connection, "a/b").all([{"method": "GET", "path": "/", "wait": 3600}], [wanted]) == [wanted]
+    assert WaitingConversation(connection, "a/b").all([{"method": "GET", "path": "/", "wait": 3600}], [wanted]) == [wanted]
     assert len(connection.asked) == 3
 
 
-def test_parts_of_an_answer():
+def test_parts_of_a_response_can_be_kept():
     c, _ = talk({"paths": {"/a": 1, "/b": 2}, "names": {"x.y": ["one", "two"]}})
     assert c.play({"method": "GET", "path": "/", "only": "status"}) == {"status": 200, "headers": {"content-type": "application/json"}}
     out = c.play({"method": "GET", "path": "/", "keep": {"paths": "^/a", "names.x~1y": "t"}})
@@ -139,7 +139,7 @@ def test_parts_of_an_answer():
     assert kinds(listed) == [["a", "A", True, []], ["b", "B", None, ["get", "list"]]]
 
 
-def test_errors_in_any_order():
+def test_errors_in_any_order_are_equal():
     def status(*causes: str) -> dict:
         body = {"kind": "Status", "message": f"x is invalid: [{', '.join(causes)}]", "details": {"causes": [{"field": c} for c in causes]}}
         return in_order({"status": 422, "headers": {"warning": ", ".join(f'299 - "{c}"' for c in causes)}, "body": body})
@@ -167,5 +167,5 @@ def test_differences(want, got, lines):
     assert diff(want, got) == lines
 
 
-def test_without_a_field():
+def test_a_field_can_be_left_out():
     assert without({"a": [{"b": 1, "c": 2}], "b": 3}, "b") == {"a": [{"c": 2}]}

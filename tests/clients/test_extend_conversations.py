@@ -1,18 +1,18 @@
-"""Recorded conversations with kube-apiserver 1.36.2 about CustomResourceDefinitions and what they define.
+"""Recorded conversations with kube-apiserver 1.36.2 about CustomResourceDefinitions and their objects.
 
-Those in which the server calls somebody are replayed by ``test_admission_conversations.py``; what is not replayed stands in
-``extend_not_yet.txt``, each kind with the reason.
+Those in which the server calls webhooks are replayed by ``test_admission_conversations.py``; those that are not replayed are in
+``extend_not_yet.txt``, by prefix with the reason.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from tests import need
+from tests import prerequisites
 from tests.clients import replay
 from tests.clients.conversation import diff, without
 from tests.clients.hooked import HOOKED
-from tests.clients.patient import Patient
+from tests.clients.waiting import WaitingConversation
 from tests.vectors import files
 
 NOT_YET = replay.HERE / "extend_not_yet.txt"
@@ -22,7 +22,7 @@ MISSING = f"no recorded conversations in {files.DIRECTORY}"
 
 
 def not_yet() -> dict[str, str]:
-    """How names begin -> why those conversations are not replayed."""
+    """Prefixes of names -> why those conversations are not replayed."""
     lines = [line for line in NOT_YET.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
     return dict(line.split("\t") for line in lines)
 
@@ -32,7 +32,7 @@ def is_listed(name: str, listed: dict[str, str]) -> bool:
 
 
 ROWS = [row for row in files.lines("http-extend") if not HOOKED.match(row["id"][5:]) and not is_listed(row["id"][5:], not_yet())]
-PARAMS = [pytest.param(row, id=row["id"][5:]) for row in ROWS] or [pytest.param(None, id="none", marks=need.missing(MISSING))]
+PARAMS = [pytest.param(row, id=row["id"][5:]) for row in ROWS] or [pytest.param(None, id="none", marks=prerequisites.missing(MISSING))]
 
 pytestmark = pytest.mark.client
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.client
 @pytest.mark.parametrize("row", PARAMS)
 def test_conversation(row, connection):
     name = row["id"][5:]
-    conversation = Patient(connection, name)
+    conversation = WaitingConversation(connection, name)
     got = conversation.all(row["in"]["steps"], row["out"])
     different, _, _ = replay.compare(row, got)
     steps = row["in"]["steps"]
@@ -52,10 +52,10 @@ def test_conversation(row, connection):
     assert not set(known) - {i for i, _, _ in different}, f"{KNOWN.name} lists steps that do not differ any more"
 
 
-def test_every_listed_conversation_is_there():
+def test_every_listed_conversation_exists():
     names = [row["id"][5:] for row in files.lines("http-extend")]
     if not names:
-        need.give_up(MISSING)
+        prerequisites.give_up(MISSING)
     assert not [beginning for beginning in not_yet() if not is_listed_by(beginning, names)]
     assert {name for name, _ in replay.known_differences(KNOWN)} <= set(names)
 

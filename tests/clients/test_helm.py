@@ -1,4 +1,4 @@
-"""helm 3 and 4 themselves, with a chart that has a definition and an object of it, a hook, lookups and capabilities."""
+"""helm 3 and 4, with a chart that has a definition and an object of it, a hook, lookups and capabilities."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import need
+from tests import prerequisites
 from tests.clients.helm import CHART, PATIENCE_S, Helm, Ready, image, words
 from tests.clients.helm import found as helms
 from tests.conftest import Client
@@ -23,7 +23,7 @@ OBJECTS = ("v1/serviceaccounts", "v1/configmaps", "v1/services", "policy/v1/podd
 
 @pytest.fixture(scope="module")
 def charted(module_server) -> Client:
-    """A server of these tests' own: what a chart defines is of all namespaces."""
+    """A server for these tests alone: the definitions of a chart are cluster-scoped."""
     return Client(module_server("--unsafe-no-fsync"))
 
 
@@ -34,7 +34,7 @@ def namespace(charted: Client) -> str:
     return name
 
 
-HELMS = [pytest.param(v, id=f"helm{v}") for v in helms()] or [pytest.param("", id="none", marks=need.missing(NONE_FOUND))]
+HELMS = [pytest.param(v, id=f"helm{v}") for v in helms()] or [pytest.param("", id="none", marks=prerequisites.missing(NONE_FOUND))]
 
 
 @pytest.fixture(params=HELMS)
@@ -71,7 +71,7 @@ def test_a_release_from_install_to_uninstall(helm: Helm, ready: Ready) -> None:
     assert gadget["spec"] == {"size": 3, "colour": "blue"}
     assert ready.finished == ["web-prepare"] * 2
 
-    # Once more changes nothing but the release.
+    # Another upgrade without changes changes nothing but the release.
     helm("upgrade", "web", str(CHART), "--reuse-values", *WAIT)
     assert helm.get("apps/v1/deployments")["metadata"]["resourceVersion"] == upgraded["metadata"]["resourceVersion"]
     assert helm.get("charts.example.com/v1/gadgets")["metadata"]["resourceVersion"] == gadget["metadata"]["resourceVersion"]
@@ -98,7 +98,7 @@ def test_an_upgrade_that_does_not_become_ready_fails(helm: Helm) -> None:
     assert image(helm.get("apps/v1/deployments")) == "web:1"
 
 
-def test_what_the_server_refuses_is_told(helm: Helm, ready: Ready) -> None:
+def test_a_refusal_by_the_server_is_shown(helm: Helm, ready: Ready) -> None:
     refused = helm("install", "web", str(CHART), "--set", "port=0", code=1)
     assert "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive" in words(refused.stderr)
     assert [status for _, status in helm.history()] == ["failed"]
@@ -117,7 +117,7 @@ def test_a_dry_run_on_the_server_stores_nothing(helm: Helm, ready: Ready) -> Non
     assert helm.get("apps/v1/deployments") == before and helm.history() == [(1, "deployed")]
 
 
-def test_what_is_not_the_releases_is_not_taken(helm: Helm, ready: Ready) -> None:
+def test_objects_of_others_are_not_taken_over(helm: Helm, ready: Ready) -> None:
     path = f"/api/v1/namespaces/{helm.namespace}/configmaps"
     assert helm.client("POST", path, {"metadata": {"name": "web"}, "data": {"whose": "mine"}})[0] == 201
     refused = helm("install", "web", str(CHART), code=1)
@@ -126,10 +126,10 @@ def test_what_is_not_the_releases_is_not_taken(helm: Helm, ready: Ready) -> None
     assert data(helm)["tag"] == "1" and helm.get("v1/configmaps")["metadata"]["annotations"]["meta.helm.sh/release-name"] == "web"
 
 
-def test_helm_4_goes_on_with_a_release_of_helm_3(charted: Client, namespace: str, ready: Ready, tmp_path) -> None:
+def test_helm_4_upgrades_a_release_of_helm_3(charted: Client, namespace: str, ready: Ready, tmp_path) -> None:
     programs = helms()
     if len(programs) < 2:
-        need.give_up("no helm.3 and helm.4 on PATH")
+        prerequisites.give_up("no helm.3 and helm.4 on PATH")
     old, new = (Helm(v, programs[v], charted, namespace, tmp_path) for v in ("3", "4"))
     old("install", "web", str(CHART), *WAIT)
     new("upgrade", "web", str(CHART), "--set", "tag=2", "--server-side=true", "--force-conflicts", *WAIT)
@@ -137,7 +137,7 @@ def test_helm_4_goes_on_with_a_release_of_helm_3(charted: Client, namespace: str
     managers = {(m["manager"], m["operation"]) for m in new.get("v1/services")["metadata"]["managedFields"]}
     assert ("helm", "Apply") in managers
 
-    # Somebody else's field is a conflict now, unless it is forced.
+    # A field of another manager is a conflict now, unless it is forced.
     mine = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "web"}, "data": {"tag": "mine"}}
     path = f"/api/v1/namespaces/{namespace}/configmaps/web?fieldManager=other&force=true"
     assert charted("PATCH", path, mine, "application/apply-patch+yaml")[0] == 200

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests import need
+from tests import prerequisites
 from tests.clients import replay
 from tests.vectors import files
 
 ROWS = replay.recorded()
 MISSING = f"no recorded conversations in {files.DIRECTORY}"
-PARAMS = [pytest.param(row, id=row["id"][5:]) for row in ROWS] or [pytest.param(None, id="none", marks=need.missing(MISSING))]
+PARAMS = [pytest.param(row, id=row["id"][5:]) for row in ROWS] or [pytest.param(None, id="none", marks=prerequisites.missing(MISSING))]
 
 pytestmark = pytest.mark.client
 
@@ -42,9 +42,9 @@ def test_conversation(row, connection, known, tell):
     assert not gone, f"{replay.KNOWN.name} lists steps that do not differ any more: {gone}"
 
 
-def test_every_known_difference_names_a_step(known):
-    """A line about a conversation or step that does not exist would hide nothing but mislead."""
+def test_every_known_difference_names_an_existing_step(known):
+    """A line about a conversation or step that does not exist would hide nothing, and mislead."""
     if not ROWS:
-        need.give_up(MISSING)
+        prerequisites.give_up(MISSING)
     steps = {row["id"][5:]: len(row["in"]["steps"]) for row in ROWS}
     assert not [key for key in known if key[1] >= steps.get(key[0], 0)]

@@ -1,4 +1,4 @@
-"""What people type most, with every kubectl that is installed: apply and get in all its forms, over real manifests."""
+"""The most common commands, with every installed kubectl: apply and get in all its forms, over real manifests."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def documents() -> list[dict]:
 def test_apply_again_changes_nothing(applied: Kubectl):
     lines = applied.apply("network-config.yaml", "workloads.yaml", "policy.yaml", "pods.yaml")
     assert len(lines) == len(documents())
-    # stringData is never read back, and kubectl can only replace some parts as a whole (lists that the server completes, selectors):
-    # those it patches anew each time.
+    # stringData is never returned, and kubectl can only replace some parts as a whole (lists that the server completes, selectors):
+    # those it patches each time.
     again = {"secret/credentials", "statefulset.apps/db", "limitrange/containers", "poddisruptionbudget.policy/web"}
     assert [line for line in lines if not line.endswith(" unchanged") and line.partition(" ")[0] not in again] == []
 
@@ -57,7 +57,7 @@ def test_get_wide(applied: Kubectl):
     got = tables(applied.out("get", ALL, "-o", "wide"))
     wrong = {}
     for kind, columns in WIDE.items():
-        # One space parts words within a column name, more part the columns.
+        # One space separates words within a column name, more separate the columns.
         have = " ".join(c.replace(" ", "_") for c in got[kind][0]) if kind in got else "no table"
         if have != columns:
             wrong[kind] = have
@@ -155,7 +155,7 @@ def test_explain(k: Kubectl):
     assert "targetCPUUtilizationPercentage" in k.out("explain", "hpa.spec", "--api-version=autoscaling/v1")
     assert "metrics" in k.out("explain", "hpa.spec", "--api-version=autoscaling/v2")
     assert 'field "nosuch" does not exist' in k.error("explain", "pods.nosuch")
-    # Schemas of openapi/v2, as kubectl read them before it knew v3.
+    # Schemas of openapi/v2, as kubectl read them before v3.
     assert "binaryData" in k.out("explain", "configmaps", "--output=plaintext-openapiv2")
 
 

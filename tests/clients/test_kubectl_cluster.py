@@ -1,4 +1,4 @@
-"""kubectl asking who may do what, about events and nodes, and the errors people meet."""
+"""kubectl on access reviews, events and nodes, and common errors."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_errors(k: Kubectl, name: str):
 
 
 def test_errors_of_streams(k: Kubectl, name: str):
-    """There is no kubelet: kubectl says so and ends."""
+    """There is no kubelet: kubectl reports that and ends."""
     k("run", name, "--image=busybox", "--restart=Never")
     assert k("logs", name, code=None, timeout=30).returncode in (0, 1)
     assert "does not have a host assigned" in k.error("exec", name, "--", "true", timeout=30)

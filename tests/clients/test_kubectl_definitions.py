@@ -1,4 +1,4 @@
-"""Definitions of well-known projects in kubectl's hands: installed by server-side apply, explained, used, printed and deleted."""
+"""Definitions of well-known projects with kubectl: installed by server-side apply, explained, used, printed and deleted."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests import need
+from tests import prerequisites
 from tests.clients.kubectl import Kubectl, table
 from tests.vectors import files
 
 pytestmark = pytest.mark.client
 
-# The largest ones of three projects; what is explained of each, with a word of the answer; the columns it prints.
+# The largest ones of three projects; the fields to explain of each, with a word of the output; the columns it prints.
 DEFINITIONS = {
     "certificates.cert-manager.io": ("spec.issuerRef.name", "<string>", ["NAME", "READY", "SECRET", "AGE"]),
     "applications.argoproj.io": ("spec.source.helm.valueFiles", "<[]string>", ["NAME", "SYNC STATUS", "HEALTH STATUS"]),
@@ -27,12 +27,12 @@ def real() -> dict[str, dict[str, Any]]:
     """The recorded definitions by name."""
     found = {row["id"].partition("/")[2]: row for row in files.lines("crds-real")}
     if not found:
-        need.give_up(f"no recorded definitions in {files.DIRECTORY}")
+        prerequisites.give_up(f"no recorded definitions in {files.DIRECTORY}")
     return {name: found[name] for name in DEFINITIONS}
 
 
 def samples(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Its sample objects that the reference took, without their namespaces."""
+    """The sample objects of a definition that the reference accepted, without their namespaces."""
     for sample in row["samples"]:
         if sample["out"]["status"] == 201:
             obj = json.loads(json.dumps(sample["in"]))
@@ -51,7 +51,7 @@ def test_a_definition_of_a_project(k: Kubectl, name: str):
         k("wait", "--for=condition=Established", f"crd/{name}", "--timeout=60s", timeout=90)
         assert k.out("apply", "--server-side", manager, "-f", "-", stdin=crd).endswith("serverside-applied\n")
         k.until(lambda: name in k.out("api-resources", "--api-group", group, "-o", "name").split(), 60)
-        # The documents of OpenAPI follow a moment later.
+        # The OpenAPI documents are updated a moment later.
         k.until(lambda: type_ in k("explain", f"{plural}.{path}", code=None).stdout, 60)
         use(k, name, list(samples(row))[:4], columns)
     finally:
@@ -60,7 +60,7 @@ def test_a_definition_of_a_project(k: Kubectl, name: str):
 
 
 def use(k: Kubectl, name: str, objects: list[dict[str, Any]], columns: list[str]) -> None:
-    """Applies objects in both ways, shows, labels, patches and deletes them."""
+    """Applies objects both ways, shows, labels, patches and deletes them."""
     first, *more = objects
     names = [obj["metadata"]["name"] for obj in objects]
     k("apply", "-f", "-", stdin=json.dumps(first))

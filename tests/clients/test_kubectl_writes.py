@@ -1,4 +1,4 @@
-"""kubectl changing things: patches, scale, rollout, replace, delete, server-side apply, dry runs, waits."""
+"""Writes by kubectl: patches, scale, rollout, replace, delete, server-side apply, dry runs, waits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def deployed(k: Kubectl, name: str, replicas: int = 2) -> dict:
 
 
 def rolled_out(k: Kubectl, kind: str, name: str) -> None:
-    """Writes the status the controllers of a cluster would have come to."""
+    """Writes the status that the controllers of a cluster would write in the end."""
     obj = k.get(kind, name)
     n = obj["spec"].get("replicas", 0)
     status = {
@@ -55,7 +55,7 @@ def rolled_out(k: Kubectl, kind: str, name: str) -> None:
 
 
 def replica_set(k: Kubectl, deployment: dict, revision: int, cause: str, image: str) -> None:
-    """A revision as the deployment controller would keep it."""
+    """A revision as the deployment controller would create it."""
     name, labels = deployment["metadata"]["name"], {**deployment["spec"]["selector"]["matchLabels"], "pod-template-hash": f"h{revision}"}
     template = json.loads(json.dumps(deployment["spec"]["template"]))
     template["metadata"]["labels"] = labels
@@ -102,13 +102,13 @@ def test_apply_server_side(k: Kubectl, name: str):
         for e in json.loads(k.out("get", "cm", name, "-o", "json", "--show-managed-fields"))["metadata"]["managedFields"]
     }
     assert set(owners["a"]) - {"."} == {"f:y"} and set(owners["b"]) - {"."} == {"f:x"}
-    # What only one manager ever asked for goes when it asks no more.
+    # A field that one manager alone applied is removed when it applies it no more.
     apply("b", {})
     assert k.get("configmap", name)["data"] == {"y": "1"}
 
 
 def test_apply_server_side_takes_over(k: Kubectl):
-    """Objects applied client-side before: kubectl moves their ownership, without conflicts."""
+    """For objects applied client-side before, kubectl moves the ownership, without conflicts."""
     k.apply("pods.yaml", "network-config.yaml")
     lines = k.out("apply", "--server-side", "-f", str(MANIFESTS / "pods.yaml"), "-f", str(MANIFESTS / "network-config.yaml")).splitlines()
     assert {line.rpartition(" ")[2] for line in lines} == {"serverside-applied"}
@@ -116,7 +116,7 @@ def test_apply_server_side_takes_over(k: Kubectl):
         e["manager"]: e["operation"]
         for e in json.loads(k.out("get", "cm", "settings", "-o", "json", "--show-managed-fields"))["metadata"]["managedFields"]
     }
-    # kubectl-last-applied is the manager under which kubectl keeps its annotation up to date.
+    # kubectl-last-applied is the manager of the annotation that kubectl updates.
     managers.pop("kubectl-last-applied", None)
     assert managers == {"kubectl": "Apply"}
 
@@ -338,7 +338,7 @@ def test_wait(k: Kubectl, name: str):
     assert process.returncode == 0, err
 
 
-# --- what kubectl makes by itself
+# --- objects that kubectl itself creates
 
 
 def test_create_and_expose(k: Kubectl, name: str):

@@ -1,4 +1,4 @@
-"""Operators of custom resources through create, update, delete, and through a server that goes away and comes back."""
+"""Operators of custom resources through create, update, delete, and a restart of the server."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from kas.testing.server import KasServer
-from tests import need
+from tests import prerequisites
 from tests.conftest import Client
 
-need.module("kopf")
-need.module("lightkube")
+prerequisites.module("kopf")
+prerequisites.module("lightkube")
 
 pytestmark = pytest.mark.client
 HERE = Path(__file__).parent
@@ -90,7 +90,7 @@ def test_kopf(server, tmp_path):
         server.start()
         assert Client(server)("PATCH", f"{GADGETS}/a", {"spec": {"word": "three"}}, MERGE)[0] == 200
         eventually(lambda: seen(server, "a") == "two became three", log)
-    # What happens while nobody operates is made up for.
+    # Changes made while no operator runs are handled later.
     assert Client(server)("PATCH", f"{GADGETS}/a", {"spec": {"word": "four"}}, MERGE)[0] == 200
     assert Client(server)("POST", GADGETS, gadget("b", "new"))[0] == 201
     with operator(server, log, *command, TRACE=str(trace)):
@@ -120,5 +120,5 @@ def test_lightkube(server, tmp_path):
     with operator(server, log, *command):
         eventually(lambda: word("a") == seen(server, "a") == "three", log)
         assert Client(server)("DELETE", f"{GADGETS}/a")[0] == 200
-        # Its ConfigMap goes with it: garbage collection knows custom owners.
+        # Its ConfigMap is deleted with it: garbage collection knows custom owners.
         eventually(lambda: word("a") == "", log)

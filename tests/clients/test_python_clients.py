@@ -1,4 +1,4 @@
-"""The Python clients people use: kubernetes, lightkube and kopf, against one server with two workers."""
+"""Common Python clients (kubernetes, lightkube and kopf) with one server that has two workers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import need
+from tests import prerequisites
 
-kubernetes = need.module("kubernetes")
-lightkube = need.module("lightkube")
+kubernetes = prerequisites.module("kubernetes")
+lightkube = prerequisites.module("lightkube")
 
 pytestmark = pytest.mark.client
 NAMESPACE = "python-clients"
@@ -165,7 +165,7 @@ def eventually(condition, log: Path, seconds: float = 200):
 
 
 def test_kopf_operator(server, api, name, tmp_path):
-    need.module("kopf")
+    prerequisites.module("kopf")
     core, trace = kubernetes.client.CoreV1Api(api), tmp_path / "trace"
     operator = Path(__file__).with_name("kopf_operator.py")
     env = {**os.environ, "KUBECONFIG": server.kubeconfig, "TRACE": str(trace)}

@@ -1,7 +1,7 @@
 """The one spec that upstream's e2e framework has for all resources (``test/e2e/framework/conformance``), for those that use it and others.
 
-An object is created, read, updated, given a status, patched in four ways, each on a new object, listed and deleted with its collection;
-everything that was sent has to be there, and informers of all namespaces and of one hear of each step once, in order.
+An object is created, read, updated, given a status, patched in four ways, each on a new object, listed and deleted with its collection.
+Everything that was sent must be there, and informers of all namespaces and of one must receive each step once, in order.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def added(obj: Obj, change: Obj) -> Obj:
 
 
 def includes(actual: Any, wanted: Any) -> bool:
-    """Whether all that is wanted is there; maps may have more."""
+    """Whether all wanted fields are there; maps may have more."""
     if isinstance(wanted, dict):
         return isinstance(actual, dict) and all(k in actual and includes(actual[k], v) for k, v in wanted.items())
     if isinstance(wanted, list):
@@ -105,7 +105,7 @@ def operations(change: Obj, obj: Obj) -> list[Obj]:
 
 
 class Spec:
-    """One case on a server. ``informers`` are told of everything from the start on."""
+    """One case on a server. ``informers`` receive all events from the start."""
 
     def __init__(self, client: Client, case: Case, namespace: str, stack: ExitStack) -> None:
         self.client, self.case = client, case
@@ -129,7 +129,7 @@ class Spec:
         return events
 
     def step(self, event: str, method: str, path: str, body: Any = None, ctype: str = "application/json") -> Obj:
-        """The answer to a write, which informers are told as this event, after what controllers have written meanwhile."""
+        """The response to a write, which informers must receive as this event, after what controllers have written meanwhile."""
         code, body = self.client(method, path, body, ctype)
         assert code in (200, 201), body
         last = int(self.found["metadata"]["resourceVersion"]) if self.found else 0
@@ -155,7 +155,7 @@ class Spec:
             assert code == 200
             self.found = obj
             code, body = self.client("PUT", path, added(obj, change))
-            if code != 409:  # a controller was first
+            if code != 409:  # a controller wrote before
                 break
         assert code == 200 and includes(body, change), body
         self.found = body
@@ -176,7 +176,7 @@ class Spec:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.resource)
-def test_a_resource(client: Client, namespace: str, case: Case) -> None:
+def test_every_step_of_a_resource(client: Client, namespace: str, case: Case) -> None:
     with ExitStack() as stack:
         spec = Spec(client, case, namespace, stack)
         _play(spec, case, client)

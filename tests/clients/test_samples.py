@@ -1,6 +1,7 @@
-"""Every built-in kind of the sample objects: create, get, label, list, watch and delete it, and where it is stored.
+"""Every built-in kind of the sample objects: create, get, label, list, watch and delete it, and the key it is stored under.
 
-Beta and alpha versions are switched on. Admission that asks for more than the sample holds is off: the samples were made for the store.
+Beta and alpha versions are enabled. Admission plug-ins that need more than the sample has are disabled: the samples were made for the
+store.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import requests
 
 from kas.registry.generic import Registry
 from kas.types.scheme import BUILTIN, decode, encode_protobuf
-from tests import need
+from tests import prerequisites
 from tests.vectors import files
 
 SAMPLES = files.lines("etcd-samples")
@@ -23,8 +24,8 @@ MISSING = f"no sample objects in {files.DIRECTORY}"
 NAMESPACE = "ns1"
 # Custom resources are not built in.
 BUILT_IN = [v for v in SAMPLES if BUILTIN.resource(v["in"]["group"], v["in"]["version"], v["in"]["resource"]) is not None]
-PARAMS = [pytest.param(v, id=v["id"]) for v in BUILT_IN] or [pytest.param(None, id="none", marks=need.missing(MISSING))]
-# Deleted by somebody else than the client who asks: what protects or finalizes them runs in another process of a cluster.
+PARAMS = [pytest.param(v, id=v["id"]) for v in BUILT_IN] or [pytest.param(None, id="none", marks=prerequisites.missing(MISSING))]
+# Deleted by others than the client that requests it: what protects or finalizes them runs in another process of a cluster.
 FINALIZED = {"namespaces", "persistentvolumeclaims", "persistentvolumes", "volumeattributesclasses", "podgroups"}
 
 pytestmark = pytest.mark.client
@@ -42,14 +43,14 @@ def server(module_server):
         "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,Priority,PodSecurity",
     )
     s = session(server)
-    until(lambda: s.get(server.url + "/readyz").status_code == 200)  # writes wait for what is told of storage versions
+    until(lambda: s.get(server.url + "/readyz").status_code == 200)  # writes wait for reports of storage versions
     assert s.post(server.url + "/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}}).status_code == 201
     return server
 
 
 def session(server) -> requests.Session:
     s = requests.Session()
-    s.trust_env = False  # a CA bundle named in the environment would win over ours
+    s.trust_env = False  # a CA bundle named in the environment would replace ours
     s.verify, s.headers["Authorization"] = server.ca, f"Bearer {server.token}"
     return s
 
@@ -75,7 +76,7 @@ def test_sample(vector, server):
     assert (created["kind"], created["apiVersion"], created["metadata"]["name"]) == (given["kind"], api_version, name)
     assert created["metadata"]["uid"] and created["metadata"]["creationTimestamp"]
     if given["resource"] == "flowschemas":
-        # The server itself says in the status that the priority level is missing.
+        # The server itself sets a condition that the priority level is missing.
         until(lambda: answer(s.get(f"{url}/{name}"), 200)["status"].get("conditions"))
         created = answer(s.get(f"{url}/{name}"), 200)
     revision = created["metadata"]["resourceVersion"]
@@ -105,7 +106,7 @@ def test_sample(vector, server):
     listed = answer(s.get(url, params={"labelSelector": "tested=yes"}), 200)
     assert listed["kind"] == resource.list_kind
     assert [o["metadata"]["name"] for o in listed["items"]] == [name]
-    # Items of a list carry no kind of their own.
+    # Items of a list have no kind of their own.
     assert listed["items"][0]["spec" if "spec" in updated else "metadata"] == updated["spec" if "spec" in updated else "metadata"]
 
     deleted = answer(s.delete(f"{url}/{name}", params={"gracePeriodSeconds": "0", "propagationPolicy": "Background"}), 200, 202)
@@ -119,7 +120,7 @@ def test_sample(vector, server):
     else:
         assert left.status_code == 404
     event = next(events)
-    if given["resource"] == "pods":  # what may go gracefully is marked first
+    if given["resource"] == "pods":  # objects with a grace period are marked first
         assert event["type"] == "MODIFIED" and event["object"]["metadata"]["deletionGracePeriodSeconds"] == 0
         event = next(events)
     assert event["type"] == "DELETED"
@@ -135,7 +136,7 @@ def until(condition) -> None:
 
 
 def release(s: requests.Session, url: str, name: str, plural: str) -> None:
-    """Does what the controllers of a cluster do for an object that is to go: takes the finalizers away."""
+    """Does the work of a cluster's controllers for an object that is being deleted: removes the finalizers."""
     if plural == "namespaces":
         body = answer(s.get(f"{url}/{name}"), 200)
         body["spec"]["finalizers"] = []
@@ -148,8 +149,8 @@ def release(s: requests.Session, url: str, name: str, plural: str) -> None:
 
 
 @pytest.mark.parametrize("vector", PARAMS)
-def test_stored_under(vector):
-    """The key an object is stored under is kube-apiserver's, so that data moves between the two."""
+def test_storage_keys_are_upstreams(vector):
+    """Objects are stored under kube-apiserver's keys, so that data can be moved between the two."""
     given = vector["in"]
     resource = BUILTIN.resource(given["group"], given["version"], given["resource"])
     home = (
@@ -174,7 +175,7 @@ def places(value, at=()):
 
 
 def altered(obj: dict, chance: random.Random) -> dict:
-    """A copy with something else in one to three places: a wrong type, a bound, nothing."""
+    """A copy with another value in one to three places: a wrong type, a limit, nothing."""
     obj = copy.deepcopy(obj)
     for _ in range(chance.choice((1, 1, 2, 3))):
         at = chance.choice([p for p in places(obj) if p not in (("metadata",), ("metadata", "name"))] or [("spec",)])
@@ -189,8 +190,8 @@ def altered(obj: dict, chance: random.Random) -> dict:
 
 
 @pytest.mark.parametrize("vector", PARAMS)
-def test_altered_sample(vector, server):
-    """Whatever is wrong with an object of any kind, in any form of write, is refused or taken, and never a panic."""
+def test_altered_samples_never_cause_a_panic(vector, server):
+    """Whatever is wrong with an object of any kind, in any form of write, it is refused or accepted."""
     given, chance = vector["in"], random.Random(vector["id"])
     resource = BUILTIN.resource(given["group"], given["version"], given["resource"])
     name, url, s = given["object"]["metadata"]["name"], server.url + collection(resource), session(server)
@@ -205,7 +206,7 @@ def test_altered_sample(vector, server):
         ):  # fmt: skip
             body = json.dumps(altered(whole, chance))
             answer = s.request(method, url + where, data=body, headers={"Content-Type": f"application/{ctype}"})
-            # Upstream answers some patches with a 500 without reason; a panic has one.
+            # Upstream answers some patches with a 500 without reason; a panic has a reason.
             assert answer.status_code < 500 or "reason" not in answer.json(), (method, where, body, answer.text)
     s.delete(f"{url}/{name}?gracePeriodSeconds=0&propagationPolicy=Background")
     if given["resource"] in FINALIZED and s.get(f"{url}/{name}").status_code == 200:

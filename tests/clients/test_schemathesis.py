@@ -1,7 +1,7 @@
-"""Requests made up from our own OpenAPI documents: none of them makes a 5xx or a hang, and what comes back is what it says it is.
+"""Requests generated from our own OpenAPI documents: none of them causes a 5xx or a hang, and the responses are as documented.
 
-A sample of groups with few examples each, so that it stays a matter of a minute; ``KAS_SCHEMATHESIS_EXAMPLES`` and
-``KAS_SCHEMATHESIS_GROUPS`` (comma separated, or ``all``) widen it.
+It takes a sample of groups with few examples each, to need about a minute; ``KAS_SCHEMATHESIS_EXAMPLES`` and ``KAS_SCHEMATHESIS_GROUPS``
+(comma separated, or ``all``) widen it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import random
 import pytest
 import requests
 
-from tests import need
+from tests import prerequisites
 
-schemathesis = need.module("schemathesis")
+schemathesis = prerequisites.module("schemathesis")
 
 import hypothesis  # noqa: E402
 
@@ -24,7 +24,7 @@ GROUPS = os.environ.get(
     "KAS_SCHEMATHESIS_GROUPS", "version,api/v1,apis/apps/v1,apis/batch/v1,apis/autoscaling/v2,apis/rbac.authorization.k8s.io/v1"
 )
 OPERATIONS = 24
-# A watch ends by itself only after its time; these would proxy to, or wait for, somebody who is not there.
+# A watch ends only after its timeout; these would proxy to, or wait for, a server that does not exist.
 LONG = ("/watch/", "/proxy", "/exec", "/attach", "/portforward", "/log")
 KNOWN_TYPES = (
     "application/json",
@@ -72,7 +72,7 @@ def some_operations(document: dict, name: str) -> dict:
     return {**document, "paths": paths}
 
 
-def test_no_request_of_the_documents_makes_an_error(session, tell):
+def test_no_documented_request_causes_an_error(session, tell):
     sent = 0
     answers: dict[int, int] = {}
     for name, document in documents(session).items():
@@ -110,8 +110,8 @@ def test_no_request_of_the_documents_makes_an_error(session, tell):
 
 
 def _request(case, url: str) -> dict:
-    """What ``requests`` needs to send the case."""
+    """The arguments of ``requests`` that send the case."""
     kwargs = case.as_transport_kwargs(base_url=url)
-    # The documents name the bearer token as a parameter like any other.
+    # The documents have the bearer token as a parameter like any other.
     kwargs["headers"] = {k: v for k, v in (kwargs.get("headers") or {}).items() if k.lower() != "authorization"}
     return {k: v for k, v in kwargs.items() if k in ("method", "url", "headers", "params", "json", "data", "cookies")}

@@ -1,4 +1,4 @@
-"""Watches as informers use them: in protobuf, across a kill -9 of the server, and many at once on several workers."""
+"""Watches as informers use them: in protobuf, across a kill -9 of the server, and many at the same time on several workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def session(server) -> requests.Session:
 
 
 def namespace(server, name: str) -> str:
-    """Makes a namespace; the path of its ConfigMaps."""
+    """Creates a namespace; returns the path of its ConfigMaps."""
     assert session(server).post(server.url + "/api/v1/namespaces", json={"metadata": {"name": name}}).status_code == 201
     return f"/api/v1/namespaces/{name}/configmaps"
 
@@ -68,7 +68,7 @@ def test_informer_in_protobuf(server):
 
 
 def test_streamed_list_in_protobuf(server):
-    """sendInitialEvents: the objects as ADDED, the bookmark that ends them, then what happens."""
+    """sendInitialEvents: the objects as ADDED, the bookmark that ends them, then later events."""
     url, s = server.url + namespace(server, "streamed"), session(server)
     names = {f"c{i}" for i in range(20)}
     for n in names:
@@ -86,8 +86,8 @@ def test_streamed_list_in_protobuf(server):
     assert (kind, obj.name) == ("ADDED", "after")
 
 
-def test_objects_sent_in_protobuf(server):
-    """What a Go client sends is what it gets back; the server writes the same object as JSON."""
+def test_protobuf_objects_are_returned_unchanged(server):
+    """A Go client gets back what it sent; the server returns the same object as JSON."""
     path = namespace(server, "sent")
     go = gostyle.GoClient(server, "sent")
 
@@ -105,7 +105,7 @@ def test_objects_sent_in_protobuf(server):
     assert (status, gostyle.unwrap(data)[:2]) == (404, ("v1", "Status"))
 
 
-# --- an informer that lives on
+# --- an informer that reconnects
 
 
 class Informer(threading.Thread):
@@ -167,7 +167,7 @@ def until(condition, what: str, seconds: float = 60) -> None:
 
 @pytest.mark.kill
 def test_watch_survives_restarts(kas_server):
-    """kill -9 and a start on the same port, thrice, under writes: resuming from the last revision loses and repeats nothing."""
+    """kill -9 and a restart on the same port, three times, during writes: resuming from the last revision loses and repeats nothing."""
     server = kas_server("--controllers=none", "--workers=2")
     path = namespace(server, "restarts")
     informers = [Informer(server, path) for _ in range(3)]
@@ -222,7 +222,7 @@ def test_watch_survives_restarts(kas_server):
 
 
 def test_many_watchers_see_the_same(server):
-    """Watchers of both workers under writes through both: every event once, in the order of revisions, the same for all."""
+    """Watchers of both workers, with writes through both: every event once, in the order of revisions, the same for all."""
     path = namespace(server, "many")
     watchers = [Informer(server, path) for _ in range(12)]
     for w in watchers:
@@ -242,7 +242,7 @@ def test_many_watchers_see_the_same(server):
                     assert r.status_code == 200, r.text
                 if i % 4 == 3:
                     assert s.delete(f"{server.url}{path}/{name}").status_code == 200
-                    s.close()  # the next connection may come to the other worker
+                    s.close()  # the next connection may reach the other worker
         except AssertionError as e:
             failures.append(e)
 
@@ -256,7 +256,7 @@ def test_many_watchers_see_the_same(server):
     for w in watchers:
         until(lambda w=w: len(w.events) >= expected, f"a watcher saw {len(w.events)} of {expected} events")
         w.stopped.set()
-    time.sleep(0.3)  # whatever would come twice
+    time.sleep(0.3)  # time for duplicates to arrive
     first = watchers[0].events
     assert len(first) == expected
     assert [r for _, _, r in first] == sorted({r for _, _, r in first})

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kas.admission import Chain
-from kas.controllers import garbage, garbage_elsewhere
+from kas.controllers import garbage, ownersearch
 from kas.controllers.client import Client
 from kas.controllers.garbage import GarbageCollector
 from kas.controllers.graph import DependentsOf, Graph
@@ -110,16 +110,16 @@ def test_unknown_owners_share_one_search(play, monkeypatch):
 
     async def story(client: Client, collector: GarbageCollector) -> None:
         looks: list[str] = []
-        monkeypatch.setattr(garbage_elsewhere, "REST_S", 0.0)
-        look = collector._elsewhere._look
+        monkeypatch.setattr(ownersearch, "REST_S", 0.0)
+        look = collector._owner_search._look
 
         async def counted(owners: Any, by_uid: dict[str, Any]) -> Any:
             looks.append(owners.root)
             if len(looks) == 1:  # all come during the search, in however many loop iterations
-                await until(lambda: len(by_uid) + collector._elsewhere._waiting == len(refs))
+                await until(lambda: len(by_uid) + collector._owner_search._waiting == len(refs))
             return await look(owners, by_uid)
 
-        monkeypatch.setattr(collector._elsewhere, "_look", counted)
+        monkeypatch.setattr(collector._owner_search, "_look", counted)
         owner = await make(client, "ConfigMap", "owner", namespace="far")
         refs = [{"apiVersion": "v1", "kind": "ConfigMap", "name": f"o{i}", "uid": str(i)} for i in range(200)]
         refs.append({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]})
@@ -127,11 +127,11 @@ def test_unknown_owners_share_one_search(play, monkeypatch):
         async with running(collector):
             await until(lambda: there(client, "secrets", "dependent") is None)
             await until(lambda: client.store.range("/registry/events/").records)
-            await until(lambda: len(collector._elsewhere.queue) == 0)
+            await until(lambda: len(collector._owner_search.queue) == 0)
         (event,) = client.store.range("/registry/events/").records
         assert b"OwnerRefInvalidNamespace" in event.json and owner["metadata"]["uid"].encode() in event.json
         # One, and one more for those that came meanwhile.
-        assert set(looks) == {"/registry/configmaps/"} and len(looks) <= 2 and collector._elsewhere._waiting == 0
+        assert set(looks) == {"/registry/configmaps/"} and len(looks) <= 2 and collector._owner_search._waiting == 0
 
     play(story)
 

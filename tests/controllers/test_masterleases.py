@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kas.controllers import essentials, masterleases
+from kas.controllers import bootstrapcontroller, masterleases
+from kas.controllers.bootstrapcontroller import BootstrapController
 from kas.controllers.client import Client as ControllerClient
-from kas.controllers.essentials import Essentials
 from kas.controllers.masterleases import MasterLeases
 from kas.controllers.peerleases import PeerLease
 from kas.registry import bootstrap
@@ -63,7 +63,7 @@ def test_a_failed_renewal_keeps_the_key_and_shutdown_removes_it(key: str, tmp_pa
 def test_a_dead_server_leaves_the_endpoints_when_its_key_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several loops used to check every ten seconds, one after the other."""
     monkeypatch.setattr(masterleases, "RENEW_EVERY_S", 1000.0)
-    monkeypatch.setattr(essentials, "EVERY_S", 1000.0)
+    monkeypatch.setattr(bootstrapcontroller, "EVERY_S", 1000.0)
 
     async def story() -> None:
         async with stored(tmp_path) as registries, asyncio.timeout(60):
@@ -83,7 +83,8 @@ def test_a_dead_server_leaves_the_endpoints_when_its_key_expires(tmp_path: Path,
                         return
                     await asyncio.sleep(0.005)
 
-            loops = [MasterLeases(registries, "10.0.0.1", bootstrapper.forget), Essentials(registries, bootstrapper, ["10.0.0.0/24"])]
+            restoring = BootstrapController(registries, bootstrapper, ["10.0.0.0/24"])
+            loops = [MasterLeases(registries, "10.0.0.1", bootstrapper.forget), restoring]
             tasks = [asyncio.create_task(loop.run()) for loop in loops]
             await shown("10.0.0.1")
             other = masterleases.PREFIX + "10.0.0.2"

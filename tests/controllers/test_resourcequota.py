@@ -14,7 +14,7 @@ import pytest
 
 from kas.admission.quota_usage import matches
 from kas.controllers import resourcequota
-from kas.controllers.quotacounts import Census, Counts
+from kas.controllers.quotacounts import Counts, QuotaCount
 from kas.controllers.resourcequota import AGAIN_S, MOST_TRIES, QUIET_S, ResourceQuotas
 from kas.meta.quantity import Quantity
 from kas.registry.etcdvalues import custom
@@ -273,7 +273,7 @@ class Many:
 
     def used(self, counts: Counts) -> list[dict[str, str]]:
         async def count() -> list[dict[str, str]]:
-            census, evaluator, out = Census(counts, "default", self.quotas), self.controller.evaluators.of("", "pods"), []
+            census, evaluator, out = QuotaCount(counts, "default", self.quotas), self.controller.evaluators.of("", "pods"), []
             for quota in self.quotas:
                 names = evaluator.matching(quota["spec"]["hard"])
                 out.append({k: str(v) for k, v in (await (await census.of(self.pods, evaluator)).used(quota, names)).items()})

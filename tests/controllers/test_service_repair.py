@@ -14,7 +14,7 @@ from kas.controllers.service_repair import CREATE, LEAVE, RECREATE, ServiceRepai
 from kas.kinds.core.service.allocation import ServiceAllocator, addresses, portmap, ports
 from kas.store import Op, TransformError
 from tests.controllers.stored import stored
-from tests.lines import lines_of
+from tests.linecount import executed_lines
 
 KNOWN = addresses.given_out(addresses.ranges([{"metadata": {}, "spec": {"cidrs": ["10.0.0.0/16", "2001:db8::/64"]}}]))
 BEGAN = 1704067200
@@ -72,7 +72,7 @@ def test_an_address_is_looked_up_in_any_number_of_ranges_at_once():
         cidrs = [{"metadata": {}, "spec": {"cidrs": [f"10.{i}.0.0/16"]}} for i in range(ranges)]
         known, mine = addresses.given_out(addresses.ranges(cidrs)), service("s", "10.0.1.1")
         held = address("10.0.1.1", "s")
-        return lines_of(lambda: service_fault(mine, "10.0.1.1", held, {("bar", "s"): mine}, known), "/kas/")
+        return executed_lines(lambda: service_fault(mine, "10.0.1.1", held, {("bar", "s"): mine}, known), "/kas/")
 
     cost(1)
     assert cost(1) == cost(200)

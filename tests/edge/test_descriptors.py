@@ -14,7 +14,7 @@ import pytest
 
 from kas.edge import descriptors, unusedconnections
 from kas.edge.asgi import App
-from kas.edge.descriptors import DescriptorGate, hold_little, sent, unsent, wait_for_words
+from kas.edge.descriptors import DescriptorGate, defer_accept, limit_buffers, sent, unsent
 from kas.edge.front.tls import listen
 from kas.edge.listener import Listener
 from kas.edge.unusedconnections import UnusedConnections
@@ -61,7 +61,7 @@ def test_a_closed_gate_accepts_nothing_and_reports_nothing(listening: socket.soc
         gate.close()
         for _ in range(40):
             now[0] += 1.0
-            gate.glance()
+            gate.check_sometimes()
         late.settimeout(0.5)
         with pytest.raises(TimeoutError):
             late.connect(listening.getsockname())
@@ -73,13 +73,13 @@ def test_descriptors_are_counted_rarely_while_many_are_free(listening: socket.so
     monkeypatch.setattr(DescriptorGate, "look", lambda gate: (looks.append(1), real(gate)))
     gate = DescriptorGate([listening], MANY, pytest.fail)
     for _ in range(2 * descriptors.SELDOM):
-        gate.glance()
+        gate.check_sometimes()
     assert 1 <= len(looks) <= 3
     gate._most = descriptors.COMING  # new connections might exceed the limit
     gate.look()
     looks.clear()
-    gate.glance()
-    gate.glance()
+    gate.check_sometimes()
+    gate.check_sometimes()
     assert len(looks) == 2
 
 
@@ -155,7 +155,7 @@ def test_a_listener_that_finally_accepts_is_not_reported(listening: socket.socke
 
 
 def test_a_connection_is_accepted_once_it_sends_data(listening: socket.socket) -> None:
-    wait_for_words(listening)
+    defer_accept(listening)
     with dial(listening) as quiet, dial(listening) as loud:
         loud.sendall(b"x")
         accepted, peer = listening.accept()
@@ -164,7 +164,7 @@ def test_a_connection_is_accepted_once_it_sends_data(listening: socket.socket) -
 
 
 def test_the_receive_buffer_is_small(listening: socket.socket) -> None:
-    hold_little(listening)
+    limit_buffers(listening)
     with dial(listening) as client, listening.accept()[0] as accepted:
         # Linux reports twice the requested size, which includes its own data.
         assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) <= 2 * descriptors.RECEIVED_BYTES
@@ -179,7 +179,7 @@ def test_the_receive_buffer_is_small(listening: socket.socket) -> None:
 
 def test_the_send_buffer_is_bounded(listening: socket.socket) -> None:
     """However large it has grown, which it does when the client reads much."""
-    hold_little(listening)
+    limit_buffers(listening)
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         client.connect(listening.getsockname())
@@ -201,7 +201,7 @@ def test_the_send_buffer_is_bounded(listening: socket.socket) -> None:
 
 def test_a_client_that_does_not_read_is_closed(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descriptors, "UNTAKEN_MS", 200)
-    hold_little(listening)
+    limit_buffers(listening)
     with dial(listening), listening.accept()[0] as accepted:
         accepted.setblocking(False)
         with contextlib.suppress(BlockingIOError):

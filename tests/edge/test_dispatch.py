@@ -12,7 +12,7 @@ import pytest
 
 from kas.edge import dispatch, writelag
 from kas.edge.asgi import App
-from kas.edge.dispatch import HOLD_S, LONGEST_S, QUEUED_PER_TURN, SHARED_TURN_S, TURN_S, UNPROBED, YIELDS, Dispatcher
+from kas.edge.dispatch import HOLD_S, ITERATION_S, LONGEST_S, QUEUED_PER_ITERATION, SHARED_ITERATION_S, UNPROBED, YIELDS, Dispatcher
 from kas.edge.listener import Listener
 from kas.edge.writelag import BATCH, LATE_S, MOST
 from kas.request.http import Request, Response
@@ -154,7 +154,7 @@ def test_in_a_long_iteration_one_request_of_each_credential_is_begun() -> None:
 
     async def go() -> None:
         loop = Loop()
-        flood = [Arrived(f"f{i}", "flood", takes=TURN_S / 2, later=2 * TURN_S) for i in range(5)]
+        flood = [Arrived(f"f{i}", "flood", takes=ITERATION_S / 2, later=2 * ITERATION_S) for i in range(5)]
         loop.arrive(*flood, Arrived("q", "quiet"))
         assert await loop.turn() == ["f0", "f1", "f2"]
         assert [await loop.turn() for _ in range(4)] == [["f3"], ["q"], ["f4"], []]
@@ -168,8 +168,8 @@ def test_iterations_are_short_while_several_users_send_requests() -> None:
     async def go() -> None:
         loop = Loop()
         loop.several = True
-        flood = [Arrived(f"f{i}", "flood", takes=SHARED_TURN_S * 0.6) for i in range(6)]
-        loop.arrive(*flood, Arrived("q", "quiet", takes=SHARED_TURN_S * 0.6))
+        flood = [Arrived(f"f{i}", "flood", takes=SHARED_ITERATION_S * 0.6) for i in range(6)]
+        loop.arrive(*flood, Arrived("q", "quiet", takes=SHARED_ITERATION_S * 0.6))
         assert await loop.turn() == ["f0", "f1"]
         assert await loop.turn() == ["f2", "q"]
         assert await loop.turn() == ["f3", "f4"]
@@ -185,17 +185,17 @@ def test_one_of_each_credential_in_turn() -> None:
     async def go() -> None:
         loop = Loop()
         loop.crowd = 1
-        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(3 * QUEUED_PER_TURN)))
+        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(3 * QUEUED_PER_ITERATION)))
         loop.arrive(Arrived("q0", "quiet"), Arrived("other", client="10.0.0.2"), Arrived("q1", "quiet"))
         assert await loop.turn() == ["f0", "q0", "other", "f1", "q1", "f2", "f3", "f4"]
         # No request waits for seats any more, but those queued before come first.
         loop.crowd = 0
         loop.arrive(Arrived("late", "late"))
         begun = await loop.turn()
-        assert len(begun) == QUEUED_PER_TURN and begun[:2] == ["f5", "late"]
+        assert len(begun) == QUEUED_PER_ITERATION and begun[:2] == ["f5", "late"]
         while await loop.turn():
             pass
-        assert [x for x in loop.begun if x[0] == "f"] == [f"f{i}" for i in range(3 * QUEUED_PER_TURN)]
+        assert [x for x in loop.begun if x[0] == "f"] == [f"f{i}" for i in range(3 * QUEUED_PER_ITERATION)]
         loop.arrive(Arrived("later"))
         assert await loop.turn() == ["later"]
 
@@ -250,7 +250,7 @@ def test_users_of_an_authenticating_proxy_take_turns_separately() -> None:
     asyncio.run(go())
 
 
-def flooded(count: int = 3 * QUEUED_PER_TURN) -> tuple[Loop, list[Arrived]]:
+def flooded(count: int = 3 * QUEUED_PER_ITERATION) -> tuple[Loop, list[Arrived]]:
     """Several users send requests, requests wait for seats, and one user has many at once."""
     loop = Loop()
     loop.crowd, loop.several = 1, True
@@ -261,24 +261,24 @@ def test_a_flood_gets_little_of_an_iteration() -> None:
     """While others send requests, and as long as it has more queued than all of them; other threads run before it."""
 
     async def go() -> None:
-        loop, flood = flooded(2 * QUEUED_PER_TURN + 4)
+        loop, flood = flooded(2 * QUEUED_PER_ITERATION + 4)
         loop.arrive(*flood, Arrived("q0", "quiet"), Arrived("o0", "other"), Arrived("q1", "quiet"))
         assert await loop.turn() == ["q0", "o0", "f0", "q1"] and loop.gave_way == [2] * YIELDS
         assert await loop.turn() == ["f1"] and loop.gave_way == [2] * YIELDS + [4] * YIELDS
         # As many as one iteration begins are no flood.
-        while loop.begun[-1] != f"f{len(flood) - QUEUED_PER_TURN - 2}":
+        while loop.begun[-1] != f"f{len(flood) - QUEUED_PER_ITERATION - 2}":
             assert len(await loop.turn()) == 1 and loop.gave_way[-1] == len(loop.begun) - 1
-        last = [f"f{i}" for i in range(len(flood) - QUEUED_PER_TURN - 1, len(flood))]
+        last = [f"f{i}" for i in range(len(flood) - QUEUED_PER_ITERATION - 1, len(flood))]
         assert [await loop.turn(), await loop.turn()] == [last[:-1], last[-1:]]
         gave_way = len(loop.gave_way)
         # Nor are many users with many requests each, nor a single user.
-        loop.arrive(*(Arrived(f"{t}{i}", t) for i in range(QUEUED_PER_TURN + 1) for t in "abc"))
+        loop.arrive(*(Arrived(f"{t}{i}", t) for i in range(QUEUED_PER_ITERATION + 1) for t in "abc"))
         assert await loop.turn() == ["a0", "b0", "c0", "a1", "b1", "c1", "a2", "b2"]
         while await loop.turn():
             pass
         loop.several = False
-        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(3 * QUEUED_PER_TURN)))
-        assert len(await loop.turn()) == QUEUED_PER_TURN and len(loop.gave_way) == gave_way
+        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(3 * QUEUED_PER_ITERATION)))
+        assert len(await loop.turn()) == QUEUED_PER_ITERATION and len(loop.gave_way) == gave_way
 
     asyncio.run(go())
 
@@ -287,12 +287,12 @@ def test_equal_numbers_of_requests_are_no_flood() -> None:
     async def go() -> None:
         loop = Loop()
         loop.several = True
-        loop.arrive(*(Arrived(f"{who}{i}", who, takes=SHARED_TURN_S / 20) for i in range(3 * QUEUED_PER_TURN) for who in "ab"))
+        loop.arrive(*(Arrived(f"{who}{i}", who, takes=SHARED_ITERATION_S / 20) for i in range(3 * QUEUED_PER_ITERATION) for who in "ab"))
         await loop.turn()
-        left = 6 * QUEUED_PER_TURN - len(loop.begun)
-        assert left > 2 * QUEUED_PER_TURN and len(await loop.turn()) == QUEUED_PER_TURN and not loop.gave_way
-        half = QUEUED_PER_TURN // 2
-        assert [name[0] for name in loop.begun[-QUEUED_PER_TURN:]] in (["a", "b"] * half, ["b", "a"] * half)
+        left = 6 * QUEUED_PER_ITERATION - len(loop.begun)
+        assert left > 2 * QUEUED_PER_ITERATION and len(await loop.turn()) == QUEUED_PER_ITERATION and not loop.gave_way
+        half = QUEUED_PER_ITERATION // 2
+        assert [name[0] for name in loop.begun[-QUEUED_PER_ITERATION:]] in (["a", "b"] * half, ["b", "a"] * half)
 
     asyncio.run(go())
 
@@ -325,7 +325,7 @@ def test_a_new_clients_task_takes_its_first_step_before_others_are_begun() -> No
         loop.several = False
         loop.going["r0"] = asyncio.get_running_loop().create_future()
         loop.arrive(Arrived("r0", "quiet"))
-        assert "r0" in (begun := await loop.turn()) and len(begun) == QUEUED_PER_TURN
+        assert "r0" in (begun := await loop.turn()) and len(begun) == QUEUED_PER_ITERATION
 
     asyncio.run(go())
 
@@ -340,7 +340,7 @@ def test_new_credentials_do_not_starve_others(in_tasks: bool) -> None:
             loop.going["x"] = asyncio.get_running_loop().create_future()
         loop.arrive(*flood)
         for turn in range(len(flood) + 2):
-            loop.arrive(*(Arrived("x", f"{turn} {i}") for i in range(QUEUED_PER_TURN)))
+            loop.arrive(*(Arrived("x", f"{turn} {i}") for i in range(QUEUED_PER_ITERATION)))
             await loop.turn()
         assert len([x for x in loop.begun if x != "x"]) > len(flood) // 2
 
@@ -444,20 +444,21 @@ def test_requests_that_wait_for_seats_count_for_a_flood() -> None:
     async def go() -> None:
         loop = Loop()
         loop.crowd = 1
-        for i in range(3 * QUEUED_PER_TURN):
+        for i in range(3 * QUEUED_PER_ITERATION):
             loop.going[f"f{i}"] = asyncio.get_running_loop().create_future()
-        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(2 * QUEUED_PER_TURN)))
-        assert len(await loop.turn()) == len(await loop.turn()) == QUEUED_PER_TURN
+        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(2 * QUEUED_PER_ITERATION)))
+        assert len(await loop.turn()) == len(await loop.turn()) == QUEUED_PER_ITERATION
         loop.several = True
         loop.pass_(HOLD_S)
-        loop.arrive(*(Arrived(f"f{i}", "flood") for i in range(2 * QUEUED_PER_TURN, 2 * QUEUED_PER_TURN + 4)), Arrived("q0", "quiet"))
-        assert await loop.turn() == ["q0", f"f{2 * QUEUED_PER_TURN}"] and loop.gave_way == [2 * QUEUED_PER_TURN + 1] * YIELDS
+        more = range(2 * QUEUED_PER_ITERATION, 2 * QUEUED_PER_ITERATION + 4)
+        loop.arrive(*(Arrived(f"f{i}", "flood") for i in more), Arrived("q0", "quiet"))
+        assert await loop.turn() == ["q0", f"f{2 * QUEUED_PER_ITERATION}"] and loop.gave_way == [2 * QUEUED_PER_ITERATION + 1] * YIELDS
         assert await loop.turn() == []  # what was begun last has HOLD_S
         # Those that have their seats, and those from a time without waiting, do not count.
-        for i in range(2 * QUEUED_PER_TURN + 1):
+        for i in range(2 * QUEUED_PER_ITERATION + 1):
             loop.going[f"f{i}"].set_result(None)
         await asyncio.sleep(0)
-        assert await loop.turn() == [f"f{2 * QUEUED_PER_TURN + i}" for i in (1, 2, 3)]
+        assert await loop.turn() == [f"f{2 * QUEUED_PER_ITERATION + i}" for i in (1, 2, 3)]
 
     asyncio.run(go())
 
@@ -501,7 +502,7 @@ async def answered(tmp_path: Any) -> None:
     listener.start(1)
     try:
         async with contextlib.AsyncExitStack() as stack:
-            opened = [await asyncio.open_unix_connection(path) for _ in range(2 * QUEUED_PER_TURN)]
+            opened = [await asyncio.open_unix_connection(path) for _ in range(2 * QUEUED_PER_ITERATION)]
             for _, writer in opened:
                 stack.callback(writer.close)
             for i, (_, writer) in enumerate(opened):
@@ -514,7 +515,7 @@ async def answered(tmp_path: Any) -> None:
     finally:
         listener.stop()
         await listener.stopped
-    assert len(seen) == 2 * QUEUED_PER_TURN + 1
+    assert len(seen) == 2 * QUEUED_PER_ITERATION + 1
 
 
 def test_thousands_of_requests_are_queued_over_several_iterations() -> None:
@@ -648,7 +649,7 @@ def test_a_flood_without_queued_requests_is_counted_too() -> None:
         for one in flood:
             loop.arrive(one)
             await loop.turn()
-        assert len(loop.begun) == 2 * (UNPROBED + BATCH) + QUEUED_PER_TURN and len(asked(flood)) == 1
+        assert len(loop.begun) == 2 * (UNPROBED + BATCH) + QUEUED_PER_ITERATION and len(asked(flood)) == 1
         while left := asked(flood):
             for one in left:
                 one.set_result({})

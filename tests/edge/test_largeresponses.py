@@ -15,7 +15,7 @@ import pytest
 from kas.auth.user import MASTERS, UserInfo
 from kas.edge import largeresponses
 from kas.edge.asgi import App
-from kas.edge.body import Bounds, Inlet, Leaving
+from kas.edge.body import Bounds, CallbackQueue, Inlet
 from kas.edge.budget import Budget
 from kas.edge.largeresponses import LARGE_BYTES, PIECE_BYTES, UNCONVERTED_BYTES, bounded
 from kas.edge.listener import Listener
@@ -300,7 +300,7 @@ def test_handshakes_are_begun_like_other_requests():
 
 def test_streams_of_a_dead_client_end_over_several_iterations():
     """The end of a process with 10,000 watches blocked the loop for 130 ms."""
-    streams, began, ended = 10 * Leaving.AT_ONCE, 0, 0
+    streams, began, ended = 10 * CallbackQueue.AT_ONCE, 0, 0
 
     async def endless(_: Any) -> None:
         nonlocal began, ended
@@ -332,12 +332,12 @@ def test_streams_of_a_dead_client_end_over_several_iterations():
         return seen
 
     seen = asyncio.run(run())
-    assert max(b - a for a, b in itertools.pairwise(seen)) <= Leaving.AT_ONCE
+    assert max(b - a for a, b in itertools.pairwise(seen)) <= CallbackQueue.AT_ONCE
 
 
 def test_an_error_at_a_streams_end_does_not_affect_other_streams():
     async def run() -> list[str]:
-        leaving, left, told = Leaving(), list[str](), list[str]()
+        leaving, left, told = CallbackQueue(), list[str](), list[str]()
 
         def fail() -> None:
             left.append("failed")

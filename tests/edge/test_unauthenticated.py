@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kas.edge import unauthenticated
-from kas.edge.dispatch import QUEUED_PER_TURN, Dispatcher
+from kas.edge.dispatch import QUEUED_PER_ITERATION, Dispatcher
 from kas.edge.unauthenticated import CONNECTIONS, LATELY_S, MANY, RESTS, UnauthenticatedShare
 from tests.edge.test_dispatch import Arrived, Loop
 
@@ -82,21 +82,21 @@ def test_unauthenticated_requests_get_a_small_part_while_others_are_served() -> 
     async def go() -> None:
         loop = Counting()
         await loop.until_many()
-        loop.arrive(*(Nobodys(f"a{i}", 1, f"t{i}") for i in range(4)), *(Nobodys(f"b{i}", 2) for i in range(2 * QUEUED_PER_TURN)))
+        loop.arrive(*(Nobodys(f"a{i}", 1, f"t{i}") for i in range(4)), *(Nobodys(f"b{i}", 2) for i in range(2 * QUEUED_PER_ITERATION)))
         await loop.settled()
         first = ["a0", "b0", "a1", "b1", "a2", "b2", "a3", "b3"]
-        assert loop.begun[: len(first)] == first and len(loop.begun) < len(first) + QUEUED_PER_TURN
+        assert loop.begun[: len(first)] == first and len(loop.begun) < len(first) + QUEUED_PER_ITERATION
         for i in range(3):
             loop.arrive(Arrived(f"q{i}", "quiet"))
             assert await loop.turn() == [f"q{i}"]
         (rest,) = loop.rests  # one timer, whatever arrives meanwhile
-        assert 0 < rest <= RESTS * QUEUED_PER_TURN * TAKES + TAKES
+        assert 0 < rest <= RESTS * QUEUED_PER_ITERATION * TAKES + TAKES
         before = len(loop.begun)
         loop.rest()
-        assert len(loop.begun) == before + QUEUED_PER_TURN and loop.rests == [pytest.approx(RESTS * QUEUED_PER_TURN * TAKES)]
+        assert len(loop.begun) == before + QUEUED_PER_ITERATION and loop.rests == [pytest.approx(RESTS * QUEUED_PER_ITERATION * TAKES)]
         while loop.rests:
             loop.rest()
-        assert loop.begun[-1] == f"b{2 * QUEUED_PER_TURN - 1}" and not loop.rests and not loop.dispatcher._heads_bytes
+        assert loop.begun[-1] == f"b{2 * QUEUED_PER_ITERATION - 1}" and not loop.rests and not loop.dispatcher._heads_bytes
 
     asyncio.run(go())
 
@@ -108,7 +108,7 @@ def test_unauthenticated_requests_do_not_pause_without_others() -> None:
         loop = Counting()
         await loop.until_many()
         loop.now += LATELY_S
-        flood = [Nobodys(f"{i}", 1) for i in range(5 * QUEUED_PER_TURN)]
+        flood = [Nobodys(f"{i}", 1) for i in range(5 * QUEUED_PER_ITERATION)]
         loop.arrive(*flood)
         await loop.settled()
         while loop.rests:
@@ -138,12 +138,12 @@ def test_waiting_requests_begin_when_the_others_have_ended() -> None:
     async def go() -> None:
         loop = Counting()
         await loop.until_many()
-        loop.arrive(*(Nobodys(f"{i}", 1) for i in range(2 * QUEUED_PER_TURN)))
+        loop.arrive(*(Nobodys(f"{i}", 1) for i in range(2 * QUEUED_PER_ITERATION)))
         await loop.settled()
-        assert 0 < len(loop.begun) < 2 * QUEUED_PER_TURN
+        assert 0 < len(loop.begun) < 2 * QUEUED_PER_ITERATION
         loop.now += 10 * LATELY_S
         loop.rest()
-        assert len(loop.begun) == 2 * QUEUED_PER_TURN
+        assert len(loop.begun) == 2 * QUEUED_PER_ITERATION
 
     asyncio.run(go())
 

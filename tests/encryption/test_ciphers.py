@@ -13,7 +13,7 @@ from kas.encryption._salsa import xsalsa20
 from kas.encryption.ciphers import AESCBC, AESGCM, Identity, SealError, Secretbox
 from kas.encryption.kms.keys import HKDFSealer
 from kas.encryption.union import Union
-from tests import need
+from tests import prerequisites
 from tests.vectors import files
 
 KEY = b"0123456789abcdef0123456789abcdef"
@@ -121,7 +121,7 @@ PROVIDERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("place, value", RECORDED or [pytest.param("", b"", marks=need.missing("no recorded values"))])
+@pytest.mark.parametrize("place, value", RECORDED or [pytest.param("", b"", marks=prerequisites.missing("no recorded values"))])
 def test_recorded_values_of_kube_apiserver_are_decrypted(place, value):
     for prefix, cipher in PROVIDERS.items():
         if value.startswith(prefix):

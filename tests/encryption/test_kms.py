@@ -234,7 +234,7 @@ def test_urgent_requests_wait_once_for_a_hanging_plugin(plugin, made, monkeypatc
         read_all()
 
     def in_a_hurry() -> None:
-        keys.hurry()
+        keys.use_short_timeouts()
         read_all()
 
     thread = threading.Thread(target=lambda: asyncio.run(on_the_loop()) if on_loop else in_a_hurry(), daemon=True)

@@ -17,15 +17,15 @@ import pytest
 import requests
 
 from kas.testing.server import KasServer
+from tests.intervals import shorter_intervals
 from tests.security.kms import Plugin, PluginV1
 from tests.security.stored import raw
-from tests.sooner import sooner
 
 CORE = "/api/v1/namespaces/default"
 FAST = ("--unsafe-no-fsync", "--controllers=none", "--storage-backend=lmdb")  # tests/encryption/test_etcd.py tests the other backend
 
 # A changed file is read, and a plug-in is called, sooner than with the default intervals.
-SOON = sooner(
+SOON = shorter_intervals(
     "kas.server.ENCRYPTION_EVERY_S=0.1", "kas.encryption.atrest.TAKEN_S=3.0", "kas.encryption.atrest.RETRY_S=1.0",
     "kas.encryption.kms.plugins.LOOK_S=0.2", "kas.encryption.kms.plugins.HEALTHY_S=1.0", "kas.encryption.kms.plugins.UNHEALTHY_S=0.4",
 )  # fmt: skip

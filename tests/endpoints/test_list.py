@@ -12,7 +12,7 @@ import pytest
 
 from kas.testing.server import KasServer
 from kas.types.scheme import BUILTIN, decode, encode_protobuf
-from tests.sooner import sooner
+from tests.intervals import shorter_intervals
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 AS_PARTIAL = ";as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
@@ -288,7 +288,7 @@ def test_versions_that_are_not_stored(client, namespace):
 def test_an_expired_token_gives_one_that_continues(tmp_path, connect):
     """After compaction a page is answered with 410; its Status contains a token that continues at the current revision."""
     flags = "--history-window=1s", "--etcd-compaction-interval=1s", "--unsafe-no-fsync"
-    with KasServer(tmp_path, *flags, prefix=sooner("kas.controllers.runner.COMPACT_EVERY_S=0.2")) as server:
+    with KasServer(tmp_path, *flags, prefix=shorter_intervals("kas.controllers.runner.COMPACT_EVERY_S=0.2")) as server:
         _expired_tokens_give_a_token(connect(server))
 
 

@@ -11,7 +11,7 @@ from kas.config import features
 from kas.endpoints import openapi
 from kas.endpoints.openapi import OpenAPI, builtin, gnostic, negotiate
 from kas.types.scheme import BUILTIN, Resource, decode, encode_json
-from tests import need
+from tests import prerequisites
 from tests.vectors import files
 
 METHODS = ("get", "put", "post", "delete", "patch", "head", "options")
@@ -147,7 +147,8 @@ for _given in (v["in"] for v in files.lines("etcd-samples")):
     _version = _given["group"], _given["version"]
     if _resource := BUILTIN.resource(*_version, _given["resource"]):
         BY_VERSION.setdefault(_version, []).append((_resource, _given))
-VERSIONS = [pytest.param(v, id="/".join(v)) for v in BY_VERSION] or [pytest.param(None, id="none", marks=need.missing("no samples"))]
+NONE = pytest.param(None, id="none", marks=prerequisites.missing("no samples"))
+VERSIONS = [pytest.param(v, id="/".join(v)) for v in BY_VERSION] or [NONE]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

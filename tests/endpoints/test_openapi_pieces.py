@@ -130,10 +130,10 @@ def test_additions_to_v2_are_merged_with_definitions():
     own = "com.example.v1.Widget1"
     path = {"get": {"responses": {"200": {"description": "a", "schema": {"$ref": f"#/definitions/{own}"}}}}}
 
-    def extend(document, brought):
-        assert brought.has_path("/apis/example.com/v1/namespaces/{namespace}/widgets1")
-        assert not brought.has_path("/apis/example.com/v1/nothing") and not brought.has_path("/apis/")
-        assert brought.definition(own) == known["definitions"][own] and brought.definition("none") is None
+    def extend(document, part_index):
+        assert part_index.has_path("/apis/example.com/v1/namespaces/{namespace}/widgets1")
+        assert not part_index.has_path("/apis/example.com/v1/nothing") and not part_index.has_path("/apis/")
+        assert part_index.definition(own) == known["definitions"][own] and part_index.definition("none") is None
         document["paths"]["/apis/a/b"] = path
 
     for kind in (openapi.JSON, openapi.V2_PROTOBUF):

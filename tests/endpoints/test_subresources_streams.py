@@ -18,7 +18,7 @@ from kas.endpoints.subresources.log import log_options
 from kas.meta.errors import ApiError
 from kas.request.requestinfo import Query
 from kas.request.websocket import WebSocketRequest
-from tests import need, ports
+from tests import ports, prerequisites
 from tests.controllers.waiting import until
 from tests.endpoints.fakekubelet import FakeKubelet, make_certificate
 from tests.filters.requests import request
@@ -52,7 +52,7 @@ def kubelet(tmp_path, client, namespace):
 @pytest.fixture
 def proxied(tmp_path, client, namespace):
     """A backend behind the proxy."""
-    with running_kubelet(tmp_path, client, namespace, need.global_address()) as k:
+    with running_kubelet(tmp_path, client, namespace, prerequisites.global_address()) as k:
         yield k
 
 
@@ -460,7 +460,7 @@ def test_pods_with_the_servers_addresses_are_refused(client, namespace, ip):
 
 
 def test_pod_and_service_proxy(client, namespace):
-    ip = need.global_address()
+    ip = prerequisites.global_address()
     with FakeKubelet(ip) as web:
         make_pod(client, namespace, "web", "n", web.port, phase="Running", podIP=ip, podIPs=[{"ip": ip}])
         code, body = client("GET", f"/api/v1/namespaces/{namespace}/pods/web/proxy/x")
@@ -485,7 +485,7 @@ def test_pod_and_service_proxy(client, namespace):
 
 
 def test_a_disconnecting_client_ends_the_backends_connection(client, namespace):
-    ip = need.global_address()
+    ip = prerequisites.global_address()
     with FakeKubelet(ip) as web:
         make_pod(client, namespace, "web", "n", web.port, phase="Running", podIP=ip, podIPs=[{"ip": ip}])
         with client.session.get(f"{client.server.url}/api/v1/namespaces/{namespace}/pods/web/proxy/big", stream=True, timeout=60) as r:

@@ -25,8 +25,8 @@ from kas.request.http import Request, Response
 from kas.store import Op, build_record
 from kas.testing.server import KasServer
 from kas.types.scheme import decode, encode_protobuf
+from tests.intervals import shorter_intervals
 from tests.server.whole import World
-from tests.sooner import sooner
 from tests.types.kinds import kind_for
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -251,7 +251,7 @@ def test_versions_share_one_history(client, namespace):
 
 
 def test_a_too_old_revision_is_an_error_event(tmp_path, connect):
-    flags, soon = ("--history-window=1s", "--unsafe-no-fsync"), sooner("kas.controllers.runner.COMPACT_EVERY_S=0.2")
+    flags, soon = ("--history-window=1s", "--unsafe-no-fsync"), shorter_intervals("kas.controllers.runner.COMPACT_EVERY_S=0.2")
     with KasServer(tmp_path, *flags, prefix=soon) as server:
         _an_old_revision_ends(connect(server))
 
@@ -439,7 +439,7 @@ def test_an_error_while_sending_ends_the_watch(in_process):
 def test_a_client_that_does_not_read_costs_bounded_memory(tmp_path, connect, size, writes):
     """Some 200 MB of events behind clients that stall do not grow memory; a client that reads gets them all, in order. The stalled clients
     read now and then, because a client that reads nothing for a minute is disconnected."""
-    patient = sooner("kas.endpoints.listpages.PATIENCE_S=600")
+    patient = shorter_intervals("kas.endpoints.listpages.PATIENCE_S=600")
     with KasServer(tmp_path, "--unsafe-no-fsync", "--controllers", "none", prefix=patient) as server:
         _stalled_clients(server, connect(server), size, writes)
 

@@ -10,7 +10,7 @@ import pytest
 from kas.auth.attributes import ALLOW, NO_OPINION
 from kas.auth.impersonation import CONSTRAINT
 from kas.auth.user import UserInfo
-from kas.filters.impersonation import ACTED_S, Acted, impersonation
+from kas.filters.impersonation import ACTED_S, RecentImpersonations, impersonation
 from kas.meta.errors import ApiError
 from kas.observe.metrics import Registry
 from tests.filters.requests import request
@@ -73,7 +73,7 @@ def test_a_refused_impersonation_is_403_and_keeps_the_user(later):
 
 
 def test_allowed_impersonations_are_remembered_for_a_while(monkeypatch):
-    acted = Acted()
+    acted = RecentImpersonations()
     asyncio.run(_of(impersonation(Allows("impersonate", later=True), Registry(), acted).before(request(impersonate_user="bob"))))
     with pytest.raises(ApiError):
         impersonation(Allows(), Registry(), acted).before(request(impersonate_user="eve"))
@@ -210,7 +210,8 @@ def test_which_users_may_be_impersonated(groups, headers, becomes):
 
 def test_with_certificates_the_effective_user_is_remembered():
     """The user named by an authenticating proxy, else the certificate's; and the impersonated one."""
-    acted, shown = Acted(), {(b"front", "ann"): "ann", (b"ann", ""): "ann", (b"front2", ""): "front2", (b"front2", "bob"): "bob"}
+    acted = RecentImpersonations()
+    shown = {(b"front", "ann"): "ann", (b"ann", ""): "ann", (b"front2", ""): "front2", (b"front2", "bob"): "bob"}
 
     def who(*asked):
         return acted.who(lambda certificates, name: shown.get((certificates, name)), *asked)

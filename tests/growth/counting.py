@@ -1,12 +1,11 @@
-"""What work costs this process: instructions where the machine counts them, else processor time.
+"""Measures the work of this process: instructions where the machine counts them, else CPU time.
 
-Instructions are those of user space, of every thread (Linux's ``perf_event_open``; virtual machines mostly have no such counters, and
-``kernel.perf_event_paranoid`` above 2 forbids them). They are given as the seconds that
-``PER_SECOND`` of them stand for, so that all bounds are the same in both; they hardly differ from time to time, whatever else the machine
-does.
+Instructions are those in user space, of all threads (Linux's ``perf_event_open``; virtual machines mostly have no such counters, and
+``kernel.perf_event_paranoid`` above 2 forbids them). They are converted to seconds, ``PER_SECOND`` of them to one, so that the limits are
+the same for both. They hardly vary between runs, whatever else the machine does.
 
-Processor time is disturbed by what else runs, so a test that finds a fault by it runs once more, alone, under valgrind's callgrind, which
-counts the instructions on any machine, some fifty times slower: ``confirmed``.
+CPU time varies with what else runs. A test that fails by CPU time therefore runs once more, alone, under valgrind's callgrind
+(``confirmed``), which counts instructions on any machine, about fifty times slower.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ SOFTWARE, TASK_CLOCK = 1, 1
 _SIZE = 112  # of perf_event_attr (PERF_ATTR_SIZE_VER5)
 _INHERIT, _NO_KERNEL, _NO_HYPERVISOR = 1 << 1, 1 << 5, 1 << 6
 _NUMBERS = {"x86_64": 298, "aarch64": 241}  # of the call
-# The directory of ``Callgrind``, in a process that runs under it; and which of a test's families are wanted there.
+# The directory of ``Callgrind``, in a process that runs under it; and the families of a test that are measured there.
 UNDER_CALLGRIND, ONLY = os.environ.get("KAS_GROWTH_CALLGRIND"), os.environ.get("KAS_GROWTH_ONLY", "")
 REQUESTS = """
 #include <valgrind/callgrind.h>
@@ -38,11 +37,11 @@ void begin(void) { CALLGRIND_START_INSTRUMENTATION; CALLGRIND_ZERO_STATS; }
 void end(void) { CALLGRIND_DUMP_STATS; CALLGRIND_STOP_INSTRUMENTATION; }
 """
 LONGEST_S = 1200
-CONFIRMED_S = LONGEST_S + 300  # a test that waits for it
+CONFIRMED_S = LONGEST_S + 300  # the longest that a test waits for it
 
 
 def _open(kind: int, config: int, tid: int) -> int:
-    """A counter of a thread and of those that it begins. Raises OSError."""
+    """A counter of a thread and of the threads that it starts. Raises OSError."""
     number = _NUMBERS.get(platform.machine())
     if number is None or sys.platform != "linux":
         raise OSError("no perf_event_open here")
@@ -56,7 +55,7 @@ def _open(kind: int, config: int, tid: int) -> int:
 
 
 class Events:
-    """Events of a kind in every thread of this process, from now on. Raises OSError where they are not counted."""
+    """Counts one kind of event in every thread of this process, from now on. Raises OSError where they cannot be counted."""
 
     def __init__(self, kind: int = HARDWARE, config: int = INSTRUCTIONS) -> None:
         self._fds: list[int] = []
@@ -68,18 +67,18 @@ class Events:
             raise
 
     def count(self) -> int:
-        """How many there were."""
+        """The number of events so far."""
         return sum(int(struct.unpack("Q", os.read(fd, 8))[0]) for fd in self._fds)
 
     def close(self) -> None:
-        """Counts no more."""
+        """Stops counting."""
         for fd in self._fds:
             os.close(fd)
         self._fds = []
 
 
 class Callgrind:
-    """Instructions of this process from now on, by the callgrind that it runs under."""
+    """Counts instructions of this process from now on, by the callgrind that it runs under."""
 
     def __init__(self) -> None:
         self._directory = Path(UNDER_CALLGRIND or "")
@@ -87,7 +86,7 @@ class Callgrind:
         self._library.begin()
 
     def count(self) -> int:
-        """How many there were; it counts no more."""
+        """The number of instructions; stops counting."""
         self._library.end()
         dumped = max(self._directory.glob("out.*"), key=lambda path: int(path.suffix[1:]))
         total = re.search(r"^totals: (\d+)", dumped.read_text(), re.M)
@@ -100,10 +99,11 @@ class Callgrind:
 
 
 def confirmed(test: str, fault: str, only: str = "") -> str:
-    """``fault``, which a test found by processor time, when it finds one by instructions, too, else "".
+    """Returns ``fault``, found by CPU time, if counting instructions finds a fault too, else "".
 
-    ``test`` is pytest's id of it, ``only`` the one of its families that is meant. Where instructions were counted anyway, or there is no
-    valgrind, the fault stands."""
+    ``test`` is the test's pytest id, ``only`` the one of its families to measure. If instructions were counted in the first place, or
+    there is no valgrind, returns ``fault``.
+    """
     if not fault or COUNTED or not shutil.which("valgrind"):
         return fault
     run = ["-m", "pytest", "-q", "--tb=short", "-n0", "-o", "timeout=0", test]
@@ -118,7 +118,8 @@ def confirmed(test: str, fault: str, only: str = "") -> str:
 
 
 def under_callgrind(args: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """This interpreter with such arguments, where ``Spent`` counts instructions. Raises TimeoutExpired after ``LONGEST_S``."""
+    """Runs this interpreter with these arguments under callgrind, where ``Spent`` counts instructions. Raises TimeoutExpired after
+    ``LONGEST_S``."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "COV_"))}
     with tempfile.TemporaryDirectory() as directory:
         library = [*os.environ.get("CC", "cc").split(), "-shared", "-fPIC", "-x", "c", "-", "-o", f"{directory}/requests.so"]
@@ -131,7 +132,7 @@ def under_callgrind(args: list[str], env: dict[str, str]) -> subprocess.Complete
 
 
 def available() -> bool:
-    """Whether instructions are counted here."""
+    """Whether instructions can be counted here."""
     if UNDER_CALLGRIND:
         return True
     with contextlib.suppress(OSError):
@@ -148,12 +149,12 @@ COUNTED = available()
 
 
 def repeated(times: int) -> int:
-    """How often something is measured that is disturbed so often: instructions hardly are."""
+    """The number of repetitions of a measurement: ``n`` for CPU time; instructions hardly vary."""
     return 2 if COUNTED else times
 
 
 class Spent:
-    """A context manager; ``seconds`` is afterwards what was spent within it by all threads of the process."""
+    """A context manager; afterwards ``seconds`` is the work of all threads of the process within it."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -1,4 +1,4 @@
-"""More families: heads of requests, lists of one object that are held against one another, and rows of tables that show lists."""
+"""More families: headers of requests, lists of one object whose items are compared, and table rows that show lists."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ FAMILIES["row: services of addresses"] = _told(f"{NS}/services", {"spec": {"type
 })  # fmt: skip
 
 
-# -- lists of one object that are held against one another
+# -- lists of one object whose items are compared
 
 CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims?{DRY}"
 JOBS = f"/apis/batch/v1/namespaces/default/jobs?{DRY}"
@@ -305,7 +305,7 @@ FAMILIES["apply: a set that another has in another order"] = lambda n: (
 FAMILIES["apply: nothing of what was a set"] = lambda n: ([*_emptied(), _applied("a", [f"a.b/x{i}" for i in range(n)])], _applied("a", []))
 
 
-# -- what pods need, where it is held against a quota and the limits of a namespace
+# -- requests of pods, compared with a quota and the limits of a namespace
 
 LIMITED = "/api/v1/namespaces/limited"
 LIMITS = [
@@ -317,13 +317,14 @@ LIMITS = [
 
 
 def asking(n: int, **more: Any) -> list[dict[str, Any]]:
-    """Containers that ask for a resource of their own each."""
+    """Containers that each request a resource of their own."""
     each = [{f"example.com/r{i}": "1"} for i in range(n)]
     return [{"name": f"s{i}", "image": "x", "resources": {"requests": of, "limits": of}, **more} for i, of in enumerate(each)]
 
 
 def _ending(n: int) -> Made:
-    """An update that makes pods of so many containers and statuses count anew: that they are to end."""
+    """An update that makes the server count the usage of a pod with so many containers and statuses again: it marks the pod as
+    terminating."""
     run = [{"name": f"s{i}", "image": "x", "imageID": "", "ready": True, "restartCount": 0, "resources": {}} for i in range(n)]
     stored = {"metadata": {"name": "run"}, "spec": {"containers": asking(n)}}
     status = Sent("PATCH", f"{LIMITED}/pods/run/status", {"status": {"containerStatuses": run}}, ctype=MERGE_PATCH)

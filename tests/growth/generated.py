@@ -1,9 +1,11 @@
-"""Families of inputs made from the type tables: every list, map and text that a client can send to a built-in kind, found by walking the
-descriptors, so that a new field is covered by itself. A field of a type that several kinds share is grown where it is met first.
+"""Families of inputs made from the type tables: every list, map and text that a client can send to a built-in kind. They are found by
+walking the descriptors, so that a new field is covered without more code. A field of a type that several kinds share is grown in the first
+kind that has it.
 
-Lists are grown with what is worst for somebody who looks for one item among the others: all distinct, each twice, all empty, all wrong, and
-with everything in them that items may have, named alike everywhere, so that what refers to one another finds the other end; and
-all lists of a message at once, for what holds one against another."""
+Lists are grown in the ways that are worst for code that searches for one item among the others: all items distinct, each twice, all empty,
+all invalid, and with all the fields that items may have, with the same names everywhere, so that references find their targets. Also all
+lists of a message are grown at once, for code that compares one with another.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,17 @@ import orjson
 from kas.types.scheme import BUILTIN, Field, Resource, TypeDesc
 
 TEXTS = {"Quantity": "1", "Time": "2024-01-02T03:04:05Z", "MicroTime": "2024-01-02T03:04:05.000006Z", "Duration": "1s", "IntOrString": "a"}
-# What others need to be validated at all.
+# Fields that must be set before the others are validated.
 BASES: dict[str, dict[str, Any]] = {
     "Pod": {"spec": {"containers": [{"name": "c", "image": "x"}]}}, "TokenReview": {"spec": {"token": "x"}},
     "SelfSubjectRulesReview": {"spec": {"namespace": "default"}},
 }
-# Texts that are asked about before an object is validated: each grows alone, so that it does not keep the others from that.
+# Texts that are checked before an object is validated: each grows alone, so that it does not stop the validation of the others.
 ASKED_FIRST = (
     "metadata.namespace", "spec.preemptionPolicy", "spec.priorityClassName", "spec.runtimeClassName", "spec.serviceAccount",
     "spec.serviceAccountName",
 )  # fmt: skip
-MOST_ITEMS = 2048  # whose square shows, however little is done with two of them
+MOST_ITEMS = 2048  # whose square shows, however cheap each step is
 FIRST = ("pods", "configmaps", "nodes", "services")
 
 
@@ -42,7 +44,7 @@ class Grown(NamedTuple):
         return f"{self.resource.group or 'core'}/{self.resource.kind}:{'.'.join(str(f.name) for f in self.path)}:{self.how}"
 
     def count(self, size: int) -> int:
-        """Of how many items an object of so many bytes is, ``MOST_ITEMS`` at most; 0 when not even one goes into a quarter of it."""
+        """The number of items of an object with so many bytes, at most ``MOST_ITEMS``; 0 when not even one fits into a quarter of it."""
         few, more = (len(orjson.dumps(self.make(n))) for n in (1, 9))
         return min(MOST_ITEMS, size * 8 // max(1, more - few)) if more - few < 2 * size else 0
 
@@ -68,7 +70,7 @@ def scalar(field: Field, i: int) -> Any:
 
 
 def element(field: Field, i: int) -> Any:
-    """An item that differs from its neighbours in all its plain fields; lists and messages in it are those it cannot be without."""
+    """An item that differs from its neighbours in all its plain fields; of lists and messages it has only the required ones."""
     message = field.message
     if message is None or message.custom_json is not None:
         return scalar(field, i)
@@ -80,7 +82,7 @@ def element(field: Field, i: int) -> Any:
 
 
 def whole(field: Field, i: int, depth: int = 3) -> Any:
-    """An item with all that it may have, so far down; of lists and maps in it one item."""
+    """An item with all fields that it may have, down to this depth; its lists and maps have one item."""
     message = field.message
     if message is None or message.custom_json is not None:
         return scalar(field, i)
@@ -94,7 +96,7 @@ def whole(field: Field, i: int, depth: int = 3) -> Any:
 
 
 def keys_of(field: Field) -> tuple[str, ...]:
-    """Of the items of a list: without them nothing is merged."""
+    """The merge keys of a list's items: items without them are not merged."""
     return field.list_map_keys or ((field.patch_merge_key,) if field.patch_merge_key else ())
 
 
@@ -119,13 +121,13 @@ def _merged(a: Any, b: Any) -> Any:
 
 
 def fresh(obj: dict[str, Any]) -> dict[str, Any]:
-    """A copy that shares nothing with it."""
+    """A deep copy."""
     out: dict[str, Any] = orjson.loads(orjson.dumps(obj))
     return out
 
 
 def holder(grown: Grown, obj: dict[str, Any]) -> dict[str, Any]:
-    """The part of ``obj`` with the list or map that was grown."""
+    """The part of ``obj`` that has the list or map that was grown."""
     at = obj
     for field in grown.path[:-1]:
         at = at[field.name]
@@ -134,7 +136,7 @@ def holder(grown: Grown, obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def changed(grown: Grown, obj: dict[str, Any]) -> dict[str, Any]:
-    """A copy of ``obj`` with the list that was grown turned round and every second item in it another one; of a map every second key."""
+    """A copy of ``obj`` in which the list that was grown is reversed and every second item changed; of a map, every second key."""
     out = fresh(obj)
     at, name = holder(grown, out), grown.path[-1].name
     value = at[name]
@@ -151,12 +153,12 @@ def _another(item: Any) -> Any:
     return f"{item}x" if isinstance(item, str) and item[:1] in "a-" else item  # no time and no quantity
 
 
-# What is stored and changed then.
+# Changes what is stored.
 REPLACED = ("distinct", "whole", "keys", "beside others")
 
 
 def _ways(field: Field) -> dict[str, Callable[[int], Any]]:
-    """How a list or a map is grown."""
+    """The ways to grow a list or a map."""
     if field.card == "map":
         return {
             "keys": lambda n: {f"a{i}": element(field, i) for i in range(n)},
@@ -173,7 +175,7 @@ def _ways(field: Field) -> dict[str, Callable[[int], Any]]:
     return ways
 
 
-# Texts that have made patterns and parsers try again and again.
+# Texts that make patterns and parsers backtrack.
 TEXTS_OF: dict[str, Callable[[int], str]] = {
     "bad": lambda n: "-É" * (n // 2), "digits": lambda n: "9" * n, "labels": lambda n: "a." * (n // 2),
     "spaces": lambda n: " " * n,
@@ -182,7 +184,7 @@ AT_ONCE = 48
 
 
 def fields(resource: Resource, seen: set[tuple[str, str]]) -> Iterator[tuple[Field, ...]]:
-    """The paths to lists, maps and texts not met before, nearest first."""
+    """The paths to lists, maps and texts that were not met before, the nearest first."""
     queue: list[tuple[tuple[Field, ...], TypeDesc]] = [((), resource.type)]
     while queue:
         path, message = queue.pop(0)
@@ -199,7 +201,7 @@ def fields(resource: Resource, seen: set[tuple[str, str]]) -> Iterator[tuple[Fie
 
 
 def _beside(resource: Resource, paths: list[tuple[Field, ...]]) -> Grown:
-    """The lists and maps of one message at once."""
+    """All lists and maps of one message, grown at once."""
     def make(n: int) -> dict[str, Any]:
         obj: dict[str, Any] = {}
         for path in paths:
@@ -221,7 +223,7 @@ def _texts(resource: Resource, paths: list[tuple[Field, ...]], how: str) -> Grow
 
 
 def families() -> Iterator[Grown]:
-    """In a fixed order: pods first, whose types most others hold."""
+    """All families, in a fixed order: pods first, whose types contain most others."""
     seen: set[tuple[str, str]] = set()
     newest = {(r.group, r.resource): r for r in reversed(BUILTIN.resources) if "create" in r.verbs}
     order = sorted(newest.values(), key=lambda r: (FIRST.index(r.resource) if r.group == "" and r.resource in FIRST else len(FIRST)))
@@ -243,7 +245,7 @@ def families() -> Iterator[Grown]:
 
 
 def _together(paths: list[tuple[Field, ...]]) -> Iterator[list[tuple[Field, ...]]]:
-    """Texts that are grown at once: quantities are read before anything else is looked at."""
+    """Texts that are grown at once: quantities are parsed before anything else is checked."""
     first = [path for path in paths if ".".join(f.name for f in path) in ASKED_FIRST]
     quantities = [path for path in paths if path[-1].message is not None and path[-1].message.kind_name == "Quantity"]
     others = [path for path in paths if path not in first and path not in quantities]

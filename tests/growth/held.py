@@ -1,7 +1,8 @@
-"""Families of what is sent against what is stored or held: roles against those their maker holds, pods against limits, quotas and
-accounts of their namespace, groups against bindings, audiences against those of a token, volumes of a pod that a node speaks for.
+"""Families in which what is sent is compared with what is stored or held: roles with the rights of their creator, pods with limits, quotas
+and accounts of their namespace, groups with bindings, audiences with those of a token, volumes of a pod whose tokens a node requests.
 
-Namespaces of their own, so that what is stored here is not in the way of other families."""
+Each has a namespace of its own, so that its objects do not affect other families.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ GROUP = "rbac.authorization.k8s.io"
 RBAC = f"/apis/{GROUP}/v1"
 CONTAINER = {"name": "c", "image": "x"}
 MOST_GROUPS = 4096  # which cost next to nothing
-MOST_AUDIENCES = 1024  # of a token that is not too long to be read
+MOST_AUDIENCES = 1024  # of a token that is not too long to be parsed
 
 
 def by(name: str, sent: Sent, *groups: str) -> Sent:
@@ -28,14 +29,14 @@ def by(name: str, sent: Sent, *groups: str) -> Sent:
 
 
 def space(name: str) -> tuple[str, list[Sent]]:
-    """The path of a namespace, and what makes it where it is not there."""
+    """The path of a namespace, and the request that creates it if it does not exist."""
     path = f"/api/v1/namespaces/{name}"
     default = create(f"{path}/serviceaccounts", {"metadata": {"name": "default"}})
     return path, [create("/api/v1/namespaces", {"metadata": {"name": name}}), default]
 
 
 def anew(path: str, name: str, obj: dict[str, Any]) -> list[Sent]:
-    """In the place of one of an earlier size."""
+    """Deletes the object of an earlier size and creates it again."""
     return [Sent("DELETE", f"{path}/{name}"), create(path, {"metadata": {"name": name, **obj.pop("metadata", {})}, **obj})]
 
 
@@ -45,7 +46,7 @@ ABOUT_ROLES = {"verbs": ["*"], "apiGroups": [GROUP], "resources": ["roles", "clu
 
 
 def held(name: str, rules: list[dict[str, Any]], subjects: list[dict[str, Any]] | None = None) -> list[Sent]:
-    """A ClusterRole with these rules, and who has it, ``name`` unless somebody else is named."""
+    """A ClusterRole with these rules, and its binding, to ``name`` unless another user is given."""
     subjects = subjects or [{"kind": "User", "apiGroup": GROUP, "name": name}]
     ref = {"apiGroup": GROUP, "kind": "ClusterRole", "name": name}
     return [
@@ -59,7 +60,7 @@ def granting(name: str, rules: list[dict[str, Any]]) -> Sent:
 
 
 def names_of(letter: str, n: int, kinds: int = 0) -> list[dict[str, Any]]:
-    """Rules about a name each, of one resource or of some in turn."""
+    """Rules about one name each, of one resource or of several in turn."""
     return [
         {"verbs": ["get"], "apiGroups": [""], "resources": [f"r{i % kinds}" if kinds else "pods"], "resourceNames": [f"{letter}{i}"]}
         for i in range(n)
@@ -98,7 +99,7 @@ def _(n: int) -> Made:
     return held("one", rules), by("one", sent)
 
 
-# -- of a namespace
+# -- limits, quotas and accounts of a namespace
 
 
 def pod(path: str, **spec: Any) -> Sent:
@@ -166,7 +167,7 @@ def _(n: int) -> Made:
     return create("/apis/certificates.k8s.io/v1/certificatesigningrequests?dryRun=All", {"metadata": {"name": "c"}, "spec": spec})
 
 
-# -- of which the request needs to know what the server made
+# -- requests that need values that the server generated
 
 OWN: dict[str, Callable[[InProcess], Ask]] = {}
 

@@ -1,5 +1,5 @@
-"""Families of requests that are known to be difficult, or that no type table tells of: patches, managed fields, YAML, protobuf, schemas,
-numbers, selectors, headers. Each makes its request of ``n``, and what must be stored before."""
+"""Families of requests that are known to be difficult, or that do not follow from the type tables: patches, managed fields, YAML,
+protobuf, schemas, numbers, selectors, headers. Each makes its request of ``n``, and the objects that must be stored before."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ SPECS: dict[str, Callable[[int], dict[str, Any]]] = {
         "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "In", "values": [f"-{i}" for i in range(n)]}]}]
     }}}},
 }  # fmt: skip
-# Two lists that are looked for in one another.
+# Two lists that are searched for items of one another.
 SPECS |= {
     "claims of a container": lambda n: {
         "resourceClaims": [{"name": f"c{i}", "resourceClaimName": "a"} for i in range(n // 2)],
@@ -188,7 +188,7 @@ LONG_LIST = {"op": "add", "path": "/metadata/finalizers", "value": ["a.b/c"] * 1
 
 
 def _patch(n: int, *ops: dict[str, Any], start: Any = (), more: int = 1) -> Made:
-    """At most as many operations as are read."""
+    """A JSON patch with at most as many operations as are allowed."""
     body = [{"op": "add", "path": "/metadata/finalizers", "value": list(start)}, *list(ops) * min(n, 9990 // len(ops))]
     return POD_P, Sent("PATCH", f"{PODS}/p?{DRY}", body, JSON_PATCH)
 
@@ -391,7 +391,7 @@ for _name, _raw in PROTOBUFS.items():
     FAMILIES[f"protobuf: {_name}"] = lambda n, raw=_raw: create(MAPS, _message(raw(n)), ctype=PROTOBUF)
 
 
-# -- what is read
+# -- reads
 
 
 def _selected(**query: str) -> Sent:
@@ -590,7 +590,7 @@ FAMILIES["delete: options"] = lambda n: Sent("DELETE", f"{MAPS}/none", json.dump
 
 @family("list: a selector against as many labels")
 def _(n: int) -> Made:
-    """Two lists that are walked together, not one within the other."""
+    """Two lists that are walked together, not nested."""
     stored = [Sent("DELETE", f"{MAPS}/labelled"), create(MAPS, config_map("labelled", metadata={"labels": keys(n)}))]
     return stored, Sent("GET", f"{MAPS}?labelSelector=" + ",".join(f"k{i}!%3Dx" for i in range(n)))
 

@@ -1,5 +1,5 @@
-"""A whole server in this process, without its listener: a request goes through every filter, admission, validation and the store, and its
-cost is what this process computes meanwhile (``counting.py``). Everything but HTTP is as in a worker."""
+"""A whole server in this process, without its listener: a request passes every filter, admission, validation and the store, and its cost
+is the work of this process meanwhile (``counting.py``). Everything but HTTP is as in a worker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ STRATEGIC, APPLY = "application/strategic-merge-patch+json", "application/apply-
 
 @dataclass
 class Sent:
-    """One request; ``body`` is text or what becomes JSON. ``beside`` are the bytes of what is stored and grows instead of the request."""
+    """One request; ``body`` is text, or a value that is encoded as JSON. ``beside`` is the number of bytes of the stored object, where
+    that grows instead of the request."""
 
     method: str
     path: str
@@ -46,12 +47,12 @@ class Sent:
             return self.body.encode()
         try:
             return orjson.dumps(self.body)
-        except TypeError:  # it is nested too deeply for it
+        except TypeError:  # it is nested too deeply for orjson
             return json.dumps(self.body).encode()
 
 
 class InProcess:
-    """``ask`` answers (status, body); ``cost`` what a request that was made before costs."""
+    """``ask`` answers (status, body); ``cost`` measures a request that was made before."""
 
     def __init__(self, directory: Path, extensions: Extensions = NONE, **flags: Any) -> None:
         options = complete(Options({"data-dir": str(directory), "advertise-address": "127.0.0.1", "token-auth-file": "", **flags}))
@@ -65,7 +66,7 @@ class InProcess:
         self.chain = self.server.chain_of("insecure")
         self.answered = 0, b""
         gc.collect()
-        gc.freeze()  # so that collecting what requests leave behind is quick
+        gc.freeze()  # so that the collector runs quickly over what requests leave behind
 
     async def _start(self, options: Any, extensions: Extensions) -> Server:
         server = Server(options, self.store, self.shared, 0, extensions)
@@ -122,10 +123,10 @@ class InProcess:
             return status, body
 
     def cost(self, sent: Sent) -> tuple[float, int]:
-        """What it spent, in seconds, and its status; what was answered is in ``answered``."""
+        """The cost of a request, in seconds, and its status; its response is in ``answered``."""
         req = self.request(sent)
         gc.collect()
-        gc.freeze()  # what is there now is not looked through again at every size
+        gc.freeze()  # the collector skips the objects that exist now, at every size
         gc.disable()
         try:
             with Spent() as spent:

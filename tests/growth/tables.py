@@ -1,5 +1,5 @@
-"""Families made of tables: every macro and function of CEL with long arguments, every step of a JSONPath, what is printed of every kind,
-selectors of every kind's fields, the ways in which managers own."""
+"""Families made of tables: every macro and function of CEL with long arguments, every step of a JSONPath, the columns of every kind,
+selectors of every kind's fields, and the ways in which managers own fields."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ for _resource, _labels in SELECTABLE.items():
             "GET", f"{NS}/{resource}?fieldSelector=" + quote(",".join(f"{label}!=b{i}" for i in range(n)))
         )
 
-# -- Tables: what was made is answered as a row
+# -- Tables: the created object is returned as a row
 
 PRINTED: dict[str, Callable[[int], tuple[str, dict[str, Any]]]] = {
     "a pod's containers": lambda n: (PODS, {"spec": {"containers": [{"name": f"c{i}", "image": "x"} for i in range(n)]}}),

@@ -1,4 +1,4 @@
-"""The counters that growth is measured by."""
+"""The counters by which growth is measured."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_all_threads_are_counted() -> None:
     assert none.seconds < one.seconds < four.seconds
 
 
-def test_events_are_those_of_threads_that_are_there_and_of_their_children() -> None:
-    """By a clock that is counted everywhere the call is allowed: the hardware's counters are read in the same way."""
+def test_counters_include_existing_threads_and_their_children() -> None:
+    """Tested with a software clock, which works wherever the call is allowed: the hardware's counters are read in the same way."""
     try:
         events = counting.Events(counting.SOFTWARE, counting.TASK_CLOCK)
     except OSError:
@@ -48,7 +48,7 @@ def test_events_are_those_of_threads_that_are_there_and_of_their_children() -> N
 
 
 @pytest.mark.parametrize("counted", [True, False])
-def test_instructions_stand_for_seconds(monkeypatch: pytest.MonkeyPatch, counted: bool) -> None:
+def test_instructions_are_converted_to_seconds(monkeypatch: pytest.MonkeyPatch, counted: bool) -> None:
     class Events:
         def count(self) -> int:
             return counting.PER_SECOND // 2
@@ -78,14 +78,14 @@ for n in (20_000, 40_000):
     assert 20_000 * 10 < once < twice < 2.2 * once
 
 
-def test_a_fault_that_nothing_can_count_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_stands_when_it_cannot_be_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert counting.confirmed("tests/growth/test_growth.py::test_named[none]", "") == ""
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert counting.confirmed("tests/growth/test_growth.py::test_named[none]", "n^2") == "n^2"
 
 
 @pytest.mark.parametrize(("code", "stands"), [(0, False), (1, True)])
-def test_a_fault_stands_when_it_is_counted_again(monkeypatch: pytest.MonkeyPatch, code: int, stands: bool) -> None:
+def test_a_fault_stands_when_counting_confirms_it(monkeypatch: pytest.MonkeyPatch, code: int, stands: bool) -> None:
     asked = []
 
     def under(args: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:

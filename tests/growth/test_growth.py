@@ -1,13 +1,12 @@
-"""What a request costs grows with its size and not with the square of it, for every family of inputs up to the size limit.
+"""The cost of a request grows linearly with its size, for every family of inputs up to the size limit.
 
-Costs are instructions of this process where the machine counts them, else its CPU time, which other processes hardly touch
-(``counting.py``): what C code does cannot be counted in calls or lines. Disturbances only add, so a family that seems to grow
-too fast is looked at further on and measured again, the least of several counting, and what is left is counted in instructions by
-valgrind before it fails. What is larger than the processor's
-caches costs more for each item, too: by how much is measured at the same moments with documents of the same sizes that are decoded and
-copied, which is linear, and is taken off. Something that grows with n² stays above the bound at any size. What is not
-reached here within a size that costs 12 ms (the third one, where the first is as dear as that), or 40 KB for a generated family, is not
-seen.
+Costs are instructions of this process where the machine counts them, else its CPU time, which other processes hardly affect
+(``counting.py``): the work of C code cannot be counted in calls or lines. Disturbances only add, so a family that seems to grow too fast
+is measured at larger sizes and again, and the least of several measurements counts. What remains is counted in instructions by valgrind
+before the test fails. Data larger than the processor's caches costs more for each item, too: how much is measured at the same time by
+decoding and copying documents of the same sizes, which is linear, and is subtracted. Growth with n² exceeds the limit at any size. Growth
+that does not show up to a size that costs 12 ms (the third size, if the first costs that much already), or up to 40 KB for a generated
+family, is not detected.
 """
 
 from __future__ import annotations
@@ -35,18 +34,19 @@ from tests.growth.verbs import Ask, Prepared
 pytestmark = pytest.mark.timeout(CONFIRMED_S)
 MOST_EXPONENT = 1.2
 LIMIT_BYTES = 3 << 20
-# Sizes are doubled until one costs so much: enough to be told from what every request costs.
+# Sizes are doubled until one costs this much: enough to differ from the cost of every request.
 ENOUGH_S, TOO_LONG_S = 0.012, 0.5
-# What costs no more at its limit (of depth, of operations) than decoding and copying a document of so many bytes may have got there as
+# A family that costs no more at its limit (of depth, of operations) than decoding and copying a document of so many bytes may grow in any
+# way.
 # it likes.
 HARMLESS_BYTES = 4 << 20
-# Of so many families most are looked at as far as here: a loop within a loop takes long by then.
+# There are so many families that most are measured up to this size only: a nested loop takes long by then.
 GENERATED_BYTES, STEP = 40 << 10, 8
 AGAIN = repeated(12)
 SLICES = 48
 
 EVERYTHING = {
-    # Nobody tells of storage versions here, which writes would wait for.
+    # Nothing reports storage versions here, and writes would wait for them.
     "runtime-config": {"api/all": "true"}, "feature-gates": {"kube": ["AllAlpha=true", "AllBeta=true", "StorageVersionAPI=false"]},
     "enable-admission-plugins": ["NodeRestriction"],
 }  # fmt: skip
@@ -63,19 +63,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
 
 
 class Ladder:
-    """The costs of a family by its size."""
+    """The costs of a family by size."""
 
     def __init__(self, server: InProcess, ask: Ask, n: int = 32, step: int = 2, least: int = 3, first_bytes: int = LIMIT_BYTES) -> None:
-        """Of n, n * step, ...: ``least`` so many of them however dear they are, and ``first_bytes`` is how far one looks while nothing is
-        wrong."""
+        """Sizes are n, n * step, ...: at least ``least`` of them, however dear they are, and up to ``first_bytes`` while nothing is wrong.
+        """
         self.server, self.ask, self.first_bytes, self.least = server, ask, first_bytes, least
         self.sizes: list[tuple[int, int]] = []  # n, bytes
         self.costs: list[float] = []
         self.next, self.step = n, step
-        self.answered = 0, b""  # to the first
+        self.answered = 0, b""  # relative to the first
 
     def grow(self) -> bool:
-        """One size more; False at the limit."""
+        """Measures one more size; False at the limit."""
         made = self.ask(self.next)
         if made is None:
             return False
@@ -84,7 +84,7 @@ class Ladder:
         if size > LIMIT_BYTES or (self.sizes and size <= self.sizes[-1][1]):
             return False
         prepare()
-        if not self.sizes:  # what is loaded with the first would hide how the next grows
+        if not self.sizes:  # the cost of what the first request loads would hide the growth of the next
             self._cost(sent)
             self.answered = self.server.answered
             prepare, sent = self.ask(self.next) or made
@@ -99,7 +99,7 @@ class Ladder:
         return cost
 
     def again(self, first: bool) -> None:
-        """The last sizes once more, without what caches know of them. The costs before the ``first`` time may be of what they knew."""
+        """Measures the last sizes once more, with empty caches. Costs before the ``first`` time may have profited from caches."""
         for i, (n, _) in list(enumerate(self.sizes))[-5:]:
             made = self.ask(n)
             assert made is not None
@@ -109,19 +109,19 @@ class Ladder:
             self.costs[i] = cost if first else min(self.costs[i], cost)
 
     def _ends(self, times: int) -> tuple[int, int]:
-        """The last size, and the one before it that is so many times smaller, or the smallest."""
+        """The last size, and the one that is so many times smaller, or the smallest."""
         last = len(self.sizes) - 1
         return next((i for i in range(last, 0, -1) if self.sizes[i][1] * times <= self.sizes[last][1] * 1.1), 0), last
 
     def exponent(self, times: int) -> float:
-        """Over sizes that are so many times larger."""
+        """The exponent of growth over sizes that are so many times larger."""
         first, last = self._ends(times)
         if first == last:
             return 0.0
         return math.log(self.costs[last] / self.costs[first]) / math.log(self.sizes[last][1] / self.sizes[first][1])
 
     def machine(self, times: int) -> float:
-        """By how much the exponent of what is linear is above 1, over these sizes."""
+        """By how much the exponent of linear work exceeds 1, over these sizes."""
         first, last = (self.sizes[i][1] for i in self._ends(times))
         if first == last:
             return 0.0
@@ -129,7 +129,7 @@ class Ladder:
         return max(0.0, math.log(cost[1] / cost[0]) / math.log(last / first) - 1)
 
     def fault(self) -> str:
-        """"" when the costs grow as they may."""
+        """"" when the costs grow as they may, else a description."""
         while self.grow():
             if len(self.sizes) >= self.least and (self.costs[-1] >= ENOUGH_S or self.sizes[-1][1] >= self.first_bytes):
                 break
@@ -137,7 +137,7 @@ class Ladder:
             return ""
         if self.costs[-1] < ENOUGH_S or self.exponent(4) <= MOST_EXPONENT:
             return ""
-        # Something took longer than it should: another process perhaps. Further on it shows what it was.
+        # It took longer than it should, perhaps because of another process. Larger sizes show whether it grows.
         whole, self.step, self.next = False, 2, self.sizes[-1][0] * 2
         while self.costs[-1] < TOO_LONG_S:
             if not self.grow():
@@ -156,7 +156,8 @@ class Ladder:
 
 
 def forget() -> None:
-    """Empties what remembers texts of clients: what was asked before would cost less than what is twice as long and is not remembered."""
+    """Empties the caches of clients' texts: a text that was sent before would cost less than one that is twice as long and not in the
+    cache."""
     for _, finders in caches._known.values():
         for find in finders:
             if isinstance(cache := find(), caches.Cache):
@@ -164,12 +165,12 @@ def forget() -> None:
 
 
 def harmless() -> float:
-    """CPU seconds that ``HARMLESS_BYTES`` stand for on this machine."""
+    """The CPU seconds that ``HARMLESS_BYTES`` stand for on this machine."""
     return min(_linear(HARMLESS_BYTES // 4) for _ in range(3)) * 4
 
 
 def _linear(size: int) -> float:
-    """CPU seconds of decoding and copying a document of so many bytes."""
+    """The CPU seconds of decoding and copying a document of so many bytes."""
     text = json.dumps({f"k{i}": "v" for i in range(max(1, size // 16))})
     gc.collect()
     gc.disable()
@@ -211,24 +212,24 @@ def test_own(request: pytest.FixtureRequest, server: InProcess, name: str) -> No
     assert not confirmed(request.node.nodeid, fault)
 
 
-# What has been refused here has been looked at as a whole, or merged.
+# A request that was refused here was read as a whole, or merged.
 REACHED = (200, 201, 409, 422)
 UNCONDITIONAL = b"must be specified for an update"
 
 
 def ends_before(grown: generated.Grown, what: str, status: int) -> bool:
-    """Whether a request may be refused before its object is validated, as kube-apiserver refuses it there, too."""
+    """Whether a request may be refused before its object is validated, because kube-apiserver refuses it there, too."""
     path, of = ".".join(f.name for f in grown.path), grown.path[-1].message
     if " texts" in grown.how and (path in generated.ASKED_FIRST or (of is not None and of.kind_name == "Quantity")):
-        return status in (400, 403)  # by admission, or when it is decoded
+        return status in (400, 403)  # by admission, or by the decoder
     if what.startswith("strategic") and grown.resource.kind == "CertificateSigningRequest":
-        return status == 500  # a map of lists is nothing it can merge
-    return what == "apply" and status == 500 and path == "spec.podFailurePolicy.rules.onExitCodes.values"  # a set with repeats
+        return status == 500  # it cannot merge a map of lists
+    return what == "apply" and status == 500 and path == "spec.podFailurePolicy.rules.onExitCodes.values"  # a set with duplicates
 
 
 @pytest.mark.parametrize("part", range(SLICES))
 def test_generated(request: pytest.FixtureRequest, server: InProcess, part: int) -> None:
-    """Every list and map of every kind, and its texts some at a time."""
+    """Every list and map of every kind, and some of its texts at a time."""
     faults = []
     for grown in islice(generated.families(), part, None, SLICES):
         n, asked = grown.count(GENERATED_BYTES), verbs.Verbs(server, grown)

@@ -1,9 +1,9 @@
-"""What a request costs beside many objects that it has nothing to do with, or that are looked through for it.
+"""The cost of a request when there are many objects that do not concern it, or that it must search.
 
-Of each kind of which a tenant or an administrator may make as many as they like, some are made, then four times as many, and again. What
-has nothing to do with them must cost the same however many there are; the first request after one of them has changed, and what is held
-against all of them, may cost in proportion. Costs are as in ``test_growth``, with the same provisos: what processor time says is counted in
-instructions before it is believed.
+Of each kind of which a tenant or an administrator may create any number, some objects are created, then four times as many, and again. A
+request that they do not concern must cost the same however many there are; the first request after a change of one of them, and a request
+that is compared with all of them, may cost in proportion. Costs are measured as in ``test_growth``, with the same limits: a fault by CPU
+time is counted in instructions before the test fails.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tests.growth.serving import InProcess, Sent
 pytestmark = pytest.mark.timeout(CONFIRMED_S)
 SIZES = (100, 400, 1600)
 MOST_EXPONENT = 1.2
-SAME, SLACK_S = 1.6, 30e-6  # how much more than before is the same, for what is measured in tens of microseconds
-# Of a request after a change, however it got there: a loop within a loop over 1,600 takes hundreds of milliseconds.
+SAME, SLACK_S = 1.6, 30e-6  # up to this factor a cost counts as the same, where it is measured in tens of microseconds
+# The limit for a request after a change, however it grew: a nested loop over 1,600 takes hundreds of milliseconds.
 HARMLESS_S = 0.01
 AGAIN = repeated(6)
 
@@ -37,7 +37,8 @@ Make = Callable[[int], Sent]
 
 
 class Family(NamedTuple):
-    """What is made, by number; requests that cost the same however many there are, and requests that may cost in proportion."""
+    """The objects to create, by number; requests that must cost the same however many there are, and requests that may cost in proportion.
+    """
 
     made: tuple[Make, ...]
     same: tuple[Sent, ...]
@@ -198,31 +199,31 @@ FAMILIES: dict[str, Family] = {
 
 
 class Measured:
-    """A family's server; ``count`` objects of each kind are there."""
+    """A family's server; ``count`` objects of each kind exist."""
 
     def __init__(self, family: Family, server: InProcess) -> None:
         self.family, self.server, self.count = family, server, 0
 
     def grow(self, count: int) -> None:
-        """To so many."""
+        """Creates objects up to this number."""
         while self.count < count:
             self.one_more()
         self.server.loop.run_until_complete(_idle())
 
     def one_more(self) -> None:
-        """Of each kind."""
+        """Creates one more object of each kind."""
         for make in self.family.made:
             status, body = self.server.ask(make(self.count))
             assert status == 201, body
         self.count += 1
 
     def warm(self, sent: Sent) -> float:
-        """What it costs when it was asked before."""
+        """The cost of a request that was made before."""
         self.server.cost(sent)
         return min(self.server.cost(sent)[0] for _ in range(AGAIN))
 
     def changed(self, sent: Sent) -> float:
-        """What it costs when one of them is new."""
+        """The cost of a request after one more object was created."""
         costs = []
         for _ in range(3):
             self.one_more()
@@ -245,7 +246,7 @@ def server(tmp_path: Path) -> Iterator[InProcess]:
 
 
 @pytest.mark.parametrize("name", sorted(FAMILIES))
-def test_beside_many(request: pytest.FixtureRequest, server: InProcess, name: str) -> None:
+def test_requests_beside_many_objects(request: pytest.FixtureRequest, server: InProcess, name: str) -> None:
     assert not confirmed(request.node.nodeid, "\n".join(_faults(server, FAMILIES[name])))
 
 
@@ -268,7 +269,7 @@ def _faults(server: InProcess, family: Family) -> list[str]:
     for i, sent in enumerate((*family.same, *family.linear)):
         least, now = max(before[1][i], before[0][i]), [before[2][i]]
         while _exponent(least, min(now)) > MOST_EXPONENT and len(now) < 2 * AGAIN:
-            # What has nothing to do with it says by how much the machine is slower than it was.
+            # Requests that do not concern the objects show by how much the machine is slower than it was.
             slower = max(1.0, measured.warm(family.same[0]) / few[0])
             now.append(measured.changed(sent) / slower)
         if _exponent(least, min(now)) > MOST_EXPONENT:
@@ -277,5 +278,5 @@ def _faults(server: InProcess, family: Family) -> list[str]:
 
 
 def _exponent(less: float, more: float) -> float:
-    """By which costs grow between the last two sizes; 0 where they are harmless."""
+    """The exponent by which costs grow between the last two sizes; 0 where they are harmless."""
     return 0.0 if more < HARMLESS_S else math.log(more / less) / math.log(SIZES[2] / SIZES[1])

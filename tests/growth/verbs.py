@@ -1,6 +1,6 @@
-"""What is asked with an object of a generated family: a create in each form of bodies and answers, and for what is stored a replacement, a
-patch of each kind, an applied configuration, a deletion. Which of the many is asked of a family its name decides, so that it stays the same
-whatever other families come and go; creates and replacements are asked of all."""
+"""The requests with an object of a generated family: creates in each form of bodies and responses; and for a stored object a replace, a
+patch of each type, an apply, a delete. The name of a family decides which of them it gets, so that they stay the same when other families
+are added or removed; all families get creates and replaces."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def path_of(r: Resource) -> str:
 
 
 def nothing() -> None:
-    """There is nothing to prepare."""
+    """Prepares nothing."""
 
 
 def store(server: InProcess, r: Resource, obj: Obj) -> str:
-    """Puts an object where it would be stored, whether it is valid or not; its resourceVersion."""
+    """Writes an object to where it would be stored, whether it is valid or not; returns its resourceVersion."""
     registry = server.server.registries.of(r.group, r.resource)
     typed = pipeline.to_storage(r, decode(r.type, generated.fresh(obj))[0])
     typed["metadata"] |= {"name": NAME, "uid": "u", "creationTimestamp": "2024-01-02T03:04:05Z"}
@@ -59,7 +59,7 @@ class Verbs:
         self.query = "?dryRun=All" if self.resource.etcd_prefix else ""
 
     def all(self) -> Iterator[tuple[str, Ask]]:
-        """(what, how) of those that are asked of the family."""
+        """(verb, request) of those that the family gets."""
         yield "create", lambda n: (nothing, Sent("POST", self.path + self.query, self.grown.make(n)))
         chance = crc32(self.grown.name.encode())
         creates = self.creates()
@@ -76,7 +76,7 @@ class Verbs:
                 yield changes[chance // 2 % len(changes)]
 
     def forget(self) -> None:
-        """What was stored is gone: others may read it, and it need not be valid."""
+        """Removes the stored object: other requests would read it, and it need not be valid."""
         if not self.stored:
             return
         registry = self.server.server.registries.of(self.resource.group, self.resource.resource)
@@ -89,7 +89,7 @@ class Verbs:
         self.server.loop.run_until_complete(remove())
 
     def creates(self) -> list[tuple[str, Ask]]:
-        """In other forms than JSON."""
+        """Creates in other formats than JSON."""
 
         def form(accept: str, ctype: str, body: Callable[[Obj], Any]) -> Ask:
             return lambda n: (nothing, Sent("POST", self.path + self.query, body(self.grown.make(n)), ctype, accept))
@@ -104,13 +104,13 @@ class Verbs:
         try:
             decoded = decode(self.resource.type, self.grown.make(n))[0]
         except ValueError:
-            return None  # it cannot be said in protobuf
+            return None  # it cannot be encoded in protobuf
         r = self.resource
         raw = encode_protobuf(r.type, decoded, api_version=r.api_version, kind=r.kind)
         return nothing, Sent("POST", self.path + self.query, raw, PROTOBUF, PROTOBUF)
 
     def changes(self) -> list[tuple[str, Ask]]:
-        """Of what is stored."""
+        """Changes of a stored object."""
         managed = f"&fieldManager=x&force={'true' if self.grown.how == 'whole' else 'false'}"
 
         def bare(obj: Obj) -> Obj:
@@ -130,14 +130,14 @@ class Verbs:
         ]
 
     def over(self, method: str, ctype: str, body: Callable[[Obj], Any], subresource: str = "", query: str = "") -> Ask:
-        """A request about what is stored, with what it was changed to."""
+        """A request about a stored object, with the object it was changed to."""
 
         def ask(n: int) -> Prepared | None:
             obj = self.grown.make(n)
             try:
                 decode(self.resource.type, generated.fresh(obj))
             except ValueError:
-                return None  # nothing like it can be stored
+                return None  # no such object can be stored
             to = generated.changed(self.grown, obj)
             to["metadata"]["name"] = NAME
             sent = Sent(method, f"{self.path}/{NAME}{subresource}{self.query}{query}", body(to), ctype)
@@ -152,7 +152,7 @@ class Verbs:
         return ask
 
     def ordered(self, to: Obj) -> Obj:
-        """A patch with the order of the list that was grown, and half of the list to be deleted."""
+        """A patch with the order of the list that was grown, and directives to delete half of the list."""
         field, holder = self.grown.path[-1], generated.holder(self.grown, to)
         key, value = field.patch_merge_key, holder[field.name]
         if not isinstance(value, list) or "merge" not in (field.patch_strategy or ""):
@@ -165,7 +165,7 @@ class Verbs:
         return to
 
     def applied(self, n: int) -> Prepared:
-        """A configuration that conflicts with another's in all that was grown, if that could be applied at all."""
+        """A configuration that conflicts with another manager in every field that was grown, if it can be applied at all."""
         obj = self.grown.make(n)
         to = generated.changed(self.grown, obj)
         for one in (obj, to):

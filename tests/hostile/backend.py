@@ -7,7 +7,7 @@ import socketserver
 import ssl
 import threading
 
-from tests import need
+from tests import prerequisites
 
 MOVED = b"HTTP/1.1 302 Found\r\nLocation: %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n%s\r\nok"
@@ -35,7 +35,7 @@ class Backend:
                     outer.seen.append(data)
                     s.sendall(outer.answer)
 
-        self.server = socketserver.ThreadingTCPServer((need.global_address(), 0), Handler)
+        self.server = socketserver.ThreadingTCPServer((prerequisites.global_address(), 0), Handler)
         self.server.daemon_threads = True
         self.host, self.port = self.server.server_address[:2]
 

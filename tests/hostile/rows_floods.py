@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from kas.testing.server import KasServer
-from tests import need
+from tests import prerequisites
 from tests.hostile import flooder
 from tests.hostile.attacker import MERGE, Attacker
 from tests.hostile.flooder import FLOODS
@@ -38,7 +38,7 @@ def flooding(a: Attacker, host: str) -> int:
 
 def flooded(a: Attacker) -> None:
     """A node named as the room, with a pod ``p`` on it, whose kubelet floods."""
-    host = need.global_address()
+    host = prerequisites.global_address()
     port = flooding(a, host)
     a.ask("POST", "/api/v1/nodes", {"metadata": {"name": a.room}})
     a.cleaned.append(lambda: a.ask("DELETE", f"/api/v1/nodes/{a.room}"))

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from kas.testing.server import KasServer
-from tests import need
+from tests import prerequisites
 from tests.hostile.bystander import AT_MOST, Queued
 from tests.hostile.hostile_wire import dial, statuses
 
@@ -441,7 +441,7 @@ def test_http2_floods(target, admin, attack):
 
 def test_many_streams_of_h2load(target, admin):
     command = [
-        need.program("h2load", "Debian: nghttp2-client"),
+        prerequisites.program("h2load", "Debian: nghttp2-client"),
         "-n",
         "5000",
         "-c",

@@ -1,4 +1,4 @@
-"""What tests of strategies share: writes through the real pipeline, without a server or a store."""
+"""Shared by tests of strategies: writes through the real pipeline, without a server or a store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ USER = {"username": "jane", "uid": "u-1", "groups": ["devs", "system:authenticat
 
 
 class Kind:
-    """One served resource, ``group/version/resource`` or, of the group "", ``v1/resource``. ``create`` and ``update`` give the object as
+    """One served resource, ``group/version/resource``, or ``v1/resource`` for the group "". ``create`` and ``update`` return the object as
     stored, ``refusals`` the (path, reason) of a 422."""
 
     def __init__(self, resource: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import kas
 from kas.testing import plugin
-from tests import need
+from tests import prerequisites
 from tests.library.calling import Caller
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +36,7 @@ def test_every_block_is_run():
 
 
 def test_tests_of_the_readme_and_of_the_plug_in(tmp_path):
-    need.module("kubernetes")
+    prerequisites.module("kubernetes")
     (example,) = re.findall(r"(?m)(?:^    .*\n)+", inspect.getdoc(plugin) + "\n")
     code = [blocks((ROOT / "README.md").read_text())[0], "import requests\n" + textwrap.dedent(example)]
     for number, text in enumerate(code):

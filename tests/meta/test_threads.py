@@ -35,8 +35,8 @@ def test_work_without_a_thread_is_refused_and_not_done_later(monkeypatch: pytest
 
 
 def test_it_is_logged_once_in_a_while(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads._Said, "at", float("-inf"))
-    monkeypatch.setattr(threads._Said, "unsaid", 0)
+    monkeypatch.setattr(threads._Logged, "at", float("-inf"))
+    monkeypatch.setattr(threads._Logged, "suppressed", 0)
     now = time.monotonic()
     with caplog.at_level(logging.ERROR, "kas.threads"):
         for i in range(1000):

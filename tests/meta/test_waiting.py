@@ -1,4 +1,4 @@
-"""Which waiting tasks continue in a loop iteration when many could."""
+"""The waiting tasks that continue in a loop iteration when many could."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def _turns(turn: list[int]) -> None:
 
 
 def _went(seconds: list[float], clients: list[str] | None = None, leave: int = 0) -> tuple[list[int], list[int]]:
-    """Returns, by iteration, which tasks continued, in order, whose work takes this long, for these clients; the last ``leave`` are
+    """Returns, by iteration, the tasks that continued, in order, whose work takes this long, for these clients; the last ``leave`` are
     cancelled first."""
     clock, turn, went, order = _Clock(), [0], [0] * len(seconds), list[int]()
     throttle = Throttle(clock)
@@ -78,7 +78,7 @@ def test_clients_take_turns() -> None:
     assert order.index(100) <= 3
 
 
-def test_who_leaves_holds_up_nobody() -> None:
+def test_cancelled_tasks_delay_no_others() -> None:
     went, order = _went([2 * TIME_SLICE_S] * 100, leave=90)
     assert order == list(range(10)) and all(went[:10])
     _, order = _went([2 * TIME_SLICE_S] * 100, ["a"] * 20 + ["b"] * 80, leave=80)

@@ -1,4 +1,4 @@
-"""Numbers of several workers, one of which dies: a counter never falls."""
+"""Metrics of several workers, one of which dies: a counter never falls."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from kas.meta import waiting
 from kas.meta.protowire import fields, read_varint
 from kas.observe import nativebuckets
 from kas.observe.metricmessages import delimited, family
-from kas.observe.metrics import PIECE, Counter, Histogram, Registry, Timer, bury, dumped, exposed, merged_families
+from kas.observe.metrics import PIECE, Counter, Histogram, Registry, Timer, drop_gauges, dumped, exposed, merged_families
 from kas.observe.reloads import Reloads
 from kas.request.http import Request, Response
 
 
 class Worker:
-    """What a worker counts, and its part in /metrics."""
+    """The metrics of a worker, and its part of /metrics."""
 
     def __init__(self, run_dir: Path, index: int) -> None:
         metrics, slis = Registry(), Registry()
@@ -62,18 +62,18 @@ class Worker:
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/metrics/slis"])
-def test_who_takes_gzip_is_sent_it(tmp_path: Path, path: str) -> None:
+def test_gzip_is_sent_to_clients_that_accept_it(tmp_path: Path, path: str) -> None:
     worker = Worker(tmp_path, 0)
     worker.serve(0.5)
     plain = worker.ask(path)
     assert b"content-encoding" not in dict(plain.headers)
-    packed = worker.ask(path, "gzip")  # what Prometheus says
+    packed = worker.ask(path, "gzip")  # the header of Prometheus
     assert dict(packed.headers)[b"content-encoding"] == b"gzip"
     lines = [line.split()[0] for line in gzip.decompress(packed.body).splitlines()]
     assert lines == [line.split()[0] for line in plain.body.splitlines()]
 
 
-def test_a_worker_that_is_replaced_takes_nothing_away(tmp_path: Path) -> None:
+def test_replacing_a_worker_loses_no_counts(tmp_path: Path) -> None:
     first, second = Worker(tmp_path, 0), Worker(tmp_path, 1)
     first.serve(0.5)
     second.serve(1.5)
@@ -95,15 +95,15 @@ def test_a_worker_that_is_replaced_takes_nothing_away(tmp_path: Path) -> None:
     assert second.scrape()['requests_total{verb="get"}'] == 4
     assert second.scrape("/metrics/slis")["checks_total"] == 4
 
-    # The one after that goes on from there, too.
+    # The next one continues from there, too.
     third = Worker(tmp_path, 1)
     assert third.scrape()['requests_total{verb="get"}'] == 4
     third.serve(0.5)
-    assert first.scrape()['requests_total{verb="get"}'] == 4  # what it has counted since is told within a second
+    assert first.scrape()['requests_total{verb="get"}'] == 4  # its counts since then are published within a second
     assert third.scrape()['requests_total{verb="get"}'] == 5
 
 
-def test_a_reset_lets_what_has_labels_begin_anew_for_all_workers(tmp_path: Path) -> None:
+def test_a_reset_restarts_labelled_metrics_of_all_workers(tmp_path: Path) -> None:
     first, second = Worker(tmp_path, 0), Worker(tmp_path, 1)
     first.serve(0.5)
     second.serve(1.5)
@@ -122,7 +122,7 @@ def test_a_reset_lets_what_has_labels_begin_anew_for_all_workers(tmp_path: Path)
     assert [shown[f'took_seconds_bucket{{verb="get",le="{le}"}}'] for le in ("1", "2", "+Inf")] == [0, 0, 1]
     assert shown['took_seconds_sum{verb="get"}'] == 5
     assert Worker(tmp_path, 1).scrape()['requests_total{verb="get"}'] == 1, "that of a worker in another's place goes on, too"
-    first.endpoint._resets = False  # as without --profiling: what answers knows no methods
+    first.endpoint._resets = False  # as without --profiling: the handler knows no methods
     assert b"requests_total" in first.ask("/metrics", method="DELETE").body
 
 
@@ -132,22 +132,22 @@ def test_gauges_end_with_their_worker(tmp_path: Path) -> None:
     second.serve(1)
     second.scrape()
     assert first.scrape()["open"] == 2
-    bury(tmp_path, 1)  # as the supervisor does before there is another
+    drop_gauges(tmp_path, 1)  # as the supervisor does before it starts another
     after = first.scrape()
     assert after["open"] == 1
     assert after['requests_total{verb="get"}'] == 2 and first.scrape("/metrics/slis")["checks_total"] == 2
-    bury(tmp_path, 2)  # had told nothing yet
+    drop_gauges(tmp_path, 2)  # has published nothing yet
     assert Worker(tmp_path, 1).scrape()['requests_total{verb="get"}'] == 2
 
 
-def test_what_is_shown_outlives_who_shows_it(tmp_path: Path) -> None:
+def test_metrics_outlive_the_worker_that_showed_them(tmp_path: Path) -> None:
     one = Worker(tmp_path, 0)
     one.serve(1)
     shown = one.scrape()["cpu_seconds_total"]
     assert Worker(tmp_path, 1).scrape()["cpu_seconds_total"] == shown + 1
 
 
-def test_a_full_disk_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_hides_no_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
@@ -157,7 +157,7 @@ def test_a_full_disk_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert one.scrape()['requests_total{verb="get"}'] == 1
 
 
-def test_a_resource_that_is_no_more_leaves_nothing() -> None:
+def test_a_removed_resource_leaves_no_metrics() -> None:
     def worker() -> tuple[Registry, Counter, Counter]:
         metrics = Registry()
         return metrics, metrics.counter("asked", "By group.", ("group", "resource")), metrics.counter("stored", "By name.", ("resource",))
@@ -174,13 +174,13 @@ def test_a_resource_that_is_no_more_leaves_nothing() -> None:
     metrics.forget("example.com", "pods")
     shown = [line for line in metrics.expose().decode().splitlines() if not line.startswith("#")]
     assert shown == ['asked{group="",resource="pods"} 2', 'stored{resource="pods"} 2']
-    asked.inc(("example.com", "pods"))  # there is one again
+    asked.inc(("example.com", "pods"))  # it exists again
     metrics.dump()
     assert asked.values["example.com", "pods"] == 1 and dropped == [{("example.com", "pods")}]
 
 
-def test_the_page_is_made_once_for_all_who_ask_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """24 who asked on and on had it made 24 times each, and waited 1 to 2.5 s."""
+def test_concurrent_requests_share_one_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """24 clients that asked repeatedly made the server build the page 24 times each, and waited 1 to 2.5 s."""
     worker, made = Worker(tmp_path, 0), list[str]()
     body = worker.endpoint._body
     monkeypatch.setattr(worker.endpoint, "_body", lambda name, *more: made.append(name) or body(name, *more))
@@ -193,7 +193,7 @@ def test_the_page_is_made_once_for_all_who_ask_at_the_same_time(tmp_path: Path, 
     async def go() -> None:
         first = ask()
         await asyncio.to_thread(began.wait, 60)
-        worker.serve(1)  # the first is not told of it for sure, and all others are
+        worker.serve(1)  # the first may have a page of its own, all others share one
         later = [ask() for _ in range(24)]
         left = ask()
         await asyncio.sleep(0)
@@ -210,7 +210,7 @@ def test_the_page_is_made_once_for_all_who_ask_at_the_same_time(tmp_path: Path, 
     asyncio.run(go())
 
 
-def test_a_busy_disk_holds_nobody_but_who_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_disk_delays_only_requests_for_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worker, written = Worker(tmp_path, 0), threading.Event()
     monkeypatch.setattr("kas.endpoints.metrics.os.replace", lambda new, path: (written.wait(60), replace(new, path)))
     worker.serve(1)
@@ -219,7 +219,7 @@ def test_a_busy_disk_holds_nobody_but_who_asks(tmp_path: Path, monkeypatch: pyte
         periodic = asyncio.create_task(worker.endpoint.dump())
         asked = asyncio.create_task(worker.routes["/metrics"](Request("GET", "/metrics", "", [], b"")))
         for _ in range(5):
-            await asyncio.sleep(0.01)  # others are served
+            await asyncio.sleep(0.01)  # other requests are served
         assert not periodic.done() and not asked.done()
         written.set()
         assert b'requests_total{verb="get"} 1' in (await asked).body
@@ -243,7 +243,7 @@ def test_numbers_are_written_as_go_writes_them(value: float, written: str) -> No
     assert f"\none {written}\n" in metrics.expose().decode()
 
 
-def test_many_children_are_told_in_pieces_and_add_up() -> None:
+def test_many_series_are_dumped_in_pieces_that_add_up() -> None:
     """One call into the JSON library for all of them would keep the interpreter's lock."""
     def worker(by: int) -> Registry:
         metrics = Registry()
@@ -263,7 +263,7 @@ def test_many_children_are_told_in_pieces_and_add_up() -> None:
     assert f'c{{a="{PIECE}"}} 3'.encode() in one.expose()
 
 
-def test_what_was_read_does_not_change() -> None:
+def test_a_page_does_not_change_after_it_was_read() -> None:
     metrics = Registry()
     counter, histogram = metrics.counter("c", "C.", ()), metrics.histogram("h", "H.", (), (1.0,))
     counter.inc()
@@ -275,9 +275,9 @@ def test_what_was_read_does_not_change() -> None:
     assert b"\nc 1\n" in page and b"h_count 1" in page
 
 
-def test_many_children_are_read_in_turns_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What changes meanwhile is in some of them and not in others, and nothing is lost: 10,000 series held the loop each second."""
-    monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)  # so that each step is a turn
+def test_many_series_are_read_in_several_loop_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes meanwhile may be in the page or not, but nothing is lost: reading 10,000 series at once blocked the loop each second."""
+    monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)  # so that each step is an iteration
     metrics, turns = Registry(), 0
     counter, gone = metrics.counter("c", "C.", ("n",)), metrics.counter("g", "G.", ("resource",))
     histogram = metrics.histogram("h", "H.", ("n",), (1.0,))
@@ -299,7 +299,7 @@ def test_many_children_are_read_in_turns_of_the_loop(monkeypatch: pytest.MonkeyP
         reading = asyncio.ensure_future(metrics.paced())
         while not reading.done():
             turns += 1
-            counter.inc(("more",))  # others go on, and make children of their own
+            counter.inc(("more",))  # other tasks run, and create series of their own
             histogram.observe((f"more{turns}",), 0.5)
             await asyncio.sleep(0)
         return dumped(reading.result())
@@ -310,8 +310,8 @@ def test_many_children_are_read_in_turns_of_the_loop(monkeypatch: pytest.MonkeyP
     assert all(rows["h", str(i)] == [1, 0, 0.5] for i in range(4 * PIECE))
 
 
-def test_who_leaves_while_numbers_are_read_takes_nothing_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A resource that is no more is dropped by whoever reads next."""
+def test_a_client_that_disconnects_while_metrics_are_read_breaks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next reader removes the series of a deleted resource."""
     monkeypatch.setattr(waiting, "TIME_SLICE_S", 0.0)
     metrics = Registry()
     of = [metrics.counter(f"c{i}", "C.", ("resource",)) for i in range(4)]
@@ -341,13 +341,13 @@ def test_a_timer_counts_as_its_histogram_does(seconds):
         timer.add(seconds)
         other.observe(("x",), seconds)
         assert one.values == other.values
-    del one.values["x",]  # dropped with what it was about
+    del one.values["x",]  # removed with its resource
     timer.add(5.0)
     assert {k: v.tolist() for k, v in one.values.items()} == {("x",): [0, 0, 0, 1, 5.0]}
 
 
-def test_what_has_no_labels_begins_at_nothing() -> None:
-    """As in Prometheus' libraries: a rate over what appears with its first count would not see it."""
+def test_metrics_without_labels_begin_at_zero() -> None:
+    """As in Prometheus' libraries: a rate over a metric that appears with its first count would not see that count."""
     metrics = Registry()
     metrics.counter("c", "C.")
     metrics.histogram("h", "H.", (), (1.0,))
@@ -360,8 +360,8 @@ def test_what_has_no_labels_begins_at_nothing() -> None:
     assert b"\nc 1\n" in metrics.expose([other.dump()]) and other.dump() and metrics.dump() == b""
 
 
-def test_labels_are_written_in_the_order_of_their_names() -> None:
-    """As Prometheus' libraries write them, whatever order they are declared in; those of buckets behind."""
+def test_labels_are_sorted_by_name() -> None:
+    """As Prometheus' libraries write them, in whatever order they are declared; the label of buckets is last."""
     metrics = Registry()
     metrics.counter("c", "C.", ("type", "name")).inc(("a", "z"))
     metrics.counter("c", "C.", ("type", "name")).inc(("b", "y"))
@@ -371,8 +371,8 @@ def test_labels_are_written_in_the_order_of_their_names() -> None:
     assert shown[-1] == 'h_count{code="200",verb="get",zone="x"} 1'
 
 
-def test_a_worker_tells_of_metrics_that_only_others_have() -> None:
-    """Some are made when they are needed first; who is asked, and who comes in the place of one that died, may not have needed them."""
+def test_a_worker_shows_metrics_that_only_others_have() -> None:
+    """Some are created when they are first needed; the worker that is asked, or that replaces a dead one, may not have needed them."""
     one, other = Registry(), Registry()
     one.counter("c", "C.", ("a",)).inc(("x",))
     one.histogram("h", "H.", ("a",), (1.0, 2.0)).observe(("x",), 1.5)
@@ -390,7 +390,7 @@ def test_a_worker_tells_of_metrics_that_only_others_have() -> None:
     assert heir.expose().count(b'c{a="x"} 2\n') == 1
 
 
-def test_reloads_are_told_by_a_worker_that_does_not_count_them() -> None:
+def test_reloads_are_shown_by_a_worker_that_does_not_count_them() -> None:
     counting, other = Registry(), Registry()
     Reloads(counting, "authorization", "me").done(True, 5.0)
     silent = Reloads(other, "authorization", "")
@@ -402,7 +402,7 @@ def test_reloads_are_told_by_a_worker_that_does_not_count_them() -> None:
     assert shown.count(b'status="success"} 5\n') == 1 and b"last_config_info{" not in shown
 
 
-def test_what_is_as_it_was_a_second_ago_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_metrics_are_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
     registry, said, written = Registry(), {}, []
     counter, gauge = registry.counter("c", "C.", ("a",)), registry.gauge("g", "G.")
     histogram = registry.histogram("h", "H.", (), (1.0, 2.0))
@@ -419,8 +419,8 @@ def test_what_is_as_it_was_a_second_ago_is_not_written_again(monkeypatch: pytest
         assert written == names and told == dumped(registry.read())
 
 
-def test_an_observation_makes_nothing_that_stays() -> None:
-    """An object of its own would lie where the memory of the moment is, and keep a megabyte of what a flood took."""
+def test_an_observation_allocates_no_object() -> None:
+    """An object would be allocated among short-lived ones, and keep a megabyte from being freed after a flood."""
     h = Histogram("h", "", ("a",), (0.1, 1.0))
     timer = Timer(h, ("x",))
     timer.add(0.5)
@@ -445,19 +445,19 @@ WANTED = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamil
         (f"{WANTED};q=0.6,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.5,*/*;q=0.2", DELIMITED, "underscores"),
         (f"{WANTED};escaping=allow-utf-8", DELIMITED, "allow-utf-8"),
         (f"text/plain;version=0.0.4,{WANTED};q=0.5", TEXT, "underscores"),
-        (f"text/plain;version=1.0.0;escaping=values,{WANTED};q=0.5", DELIMITED, "values"),  # a version that nobody has here
+        (f"text/plain;version=1.0.0;escaping=values,{WANTED};q=0.5", DELIMITED, "values"),  # a version that is not supported
         ("application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,text/plain;q=0.3", TEXT, "allow-utf-8"),
         (WANTED.replace("delimited", "text"), TEXT, "underscores"),
         (WANTED.replace("MetricFamily", "Family"), TEXT, "underscores"),
         (WANTED + ";escaping=dots", DELIMITED, "underscores"),
     ],
 )  # fmt: skip
-def test_the_form_that_is_asked_for(accept: str, form: str, escaping: str) -> None:
+def test_the_format_follows_the_accept_header(accept: str, form: str, escaping: str) -> None:
     assert negotiated(accept) == (form, escaping)
 
 
 def children(message: bytes, number: int) -> list[Any]:
-    """The values of a field of a message; numbers of 64 bits, as doubles have them, as such."""
+    """The values of a field of a message; 64-bit numbers as doubles."""
     found = [(kind, value) for n, kind, value in fields(message) if n == number]
     return [struct.unpack("<d", value)[0] if kind == 1 and isinstance(value, bytes) else value for kind, value in found]
 
@@ -473,7 +473,7 @@ def families(body: bytes) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("encoding", ["", "gzip"])
-def test_messages_tell_what_the_text_tells(tmp_path: Path, encoding: str) -> None:
+def test_protobuf_and_text_have_the_same_values(tmp_path: Path, encoding: str) -> None:
     first, second = Worker(tmp_path, 0), Worker(tmp_path, 1)
     for worker, seconds in ((first, 0.5), (first, 1.5), (second, 3.0)):
         worker.serve(seconds)
@@ -495,7 +495,7 @@ def test_messages_tell_what_the_text_tells(tmp_path: Path, encoding: str) -> Non
     assert [(children(b, 1)[0], children(b, 2)[0]) for b in children(histogram, 3)] == [(1, 1.0), (2, 2.0)]
 
 
-def test_a_message_has_labels_that_are_empty_and_counts_of_nothing() -> None:
+def test_a_message_has_empty_labels_and_zero_counts() -> None:
     metrics = Registry()
     metrics.counter("c", "Counted.", ("b", "a")).inc(("", "x"), 0)
     (metric,) = children(families(delimited(merged_families(metrics.read(), (), metrics.shown)))["c"], 4)
@@ -520,7 +520,7 @@ def signed(n: int) -> int:
 
 
 def sparse(found: dict[int, list[Any]]) -> dict[int, int]:
-    """What each bucket of the native form has, by its key."""
+    """The count of each bucket of the native format, by its index."""
     key, has, out, deltas = 0, 0, dict[int, int](), iter(found[13])
     for span in found[12]:
         key += signed((children(span, 1) or [0])[0])
@@ -531,7 +531,7 @@ def sparse(found: dict[int, list[Any]]) -> dict[int, int]:
     return {k: n for k, n in out.items() if n}
 
 
-def test_native_histograms_tell_both_forms_of_all_workers(finer: None, tmp_path: Path) -> None:
+def test_native_histograms_have_both_formats_of_all_workers(finer: None, tmp_path: Path) -> None:
     first, second = Worker(tmp_path, 0), Worker(tmp_path, 1)
     for worker, seconds in ((first, 0.0), (first, 0.5), (first, 0.51), (first, 1.0), (second, 1.05), (second, 1.0), (second, 3.0)):
         worker.serve(seconds)
@@ -539,31 +539,31 @@ def test_native_histograms_tell_both_forms_of_all_workers(finer: None, tmp_path:
     found = read_histogram(families(first.ask("/metrics", accept=WANTED).body)["took_seconds"])
     assert [(children(b, 1)[0], children(b, 2)[0]) for b in found[3]] == [(5, 1.0), (6, 2.0)] and found[1] == [7]
     assert signed(found[5][0]) == 3 and found[6] == [2.0**-128] and found[7] == [1]
-    # A bucket's key is the exponent of its upper bound, in eighths: 2**-1, 2**(-7/8), 1, 2**(1/8), 2**(13/8).
+    # The index of a bucket is the exponent of its upper bound, in eighths: 2**-1, 2**(-7/8), 1, 2**(1/8), 2**(13/8).
     assert sparse(found) == {-8: 1, -7: 1, 0: 2, 1: 1, 13: 1}
     assert len(found[12]) == 3, "a gap of two or less is no end of a span"
     text = first.ask("/metrics").body.decode()
     assert [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith("took_seconds")] == ["5", "6", "7", "7.06", "7"]
 
 
-def test_without_the_gate_there_is_no_native_form(tmp_path: Path) -> None:
+def test_without_the_gate_there_are_no_native_histograms(tmp_path: Path) -> None:
     worker = Worker(tmp_path, 0)
     worker.serve(0.5)
     found = read_histogram(families(worker.ask("/metrics", accept=WANTED).body)["took_seconds"])
     assert found[1] == [1] and not any(found[n] for n in (5, 6, 7, 12, 13))
 
 
-def test_of_more_buckets_than_may_be_each_two_become_one(finer: None) -> None:
+def test_too_many_buckets_are_merged_in_pairs(finer: None) -> None:
     metrics = Registry()
     wide = metrics.histogram("wide", "Wide.", (), (2.0**-20, 2.0**20))
     for key in range(-160, 161):
         wide.observe((), nativebuckets.bound(key))
     found = read_histogram(families(delimited(merged_families(metrics.read(), (), metrics.shown)))["wide"])
-    assert signed(found[5][0]) == 1  # 321 buckets are 161, and 81
+    assert signed(found[5][0]) == 1  # 321 buckets become 161, and then 81
     assert sparse(found) == {key: 1 if key == -40 else 4 for key in range(-40, 41)}
 
 
-def test_what_is_beyond_all_buckets_is_in_the_last(finer: None) -> None:
+def test_a_value_beyond_all_buckets_is_in_the_last(finer: None) -> None:
     metrics = Registry()
     narrow = metrics.histogram("narrow", "Narrow.", (), (1.0,))
     for value in (1e-9, 1e9):
@@ -573,12 +573,12 @@ def test_what_is_beyond_all_buckets_is_in_the_last(finer: None) -> None:
 
 
 @pytest.mark.parametrize("value", [1e-9, 0.3, 0.5, 1.0, 1.0000000001, 7.0, 8.0, 1e9])
-def test_a_bucket_holds_what_is_not_above_its_bound(value: float) -> None:
+def test_a_bucket_includes_its_upper_bound(value: float) -> None:
     key = nativebuckets.key_of(value)
     assert nativebuckets.bound(key - 1) < value <= nativebuckets.bound(key)
 
 
-def test_who_counts_in_its_own_buckets_has_no_native_form(finer: None) -> None:
+def test_metrics_with_their_own_buckets_have_no_native_format(finer: None) -> None:
     metrics = Registry()
     other = metrics.histogram("other", "Other.", (), (1.0,), finer=False)
     other.observe((), 2.0)

@@ -1,4 +1,4 @@
-"""What a process gives back, and how long it waits for those it started."""
+"""Memory that a process returns to the system, and how long it waits for its children."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kas.observe.processmetrics import ProcessMetrics, octets
 
 
 class Process:
-    """One whose memory is what the test says; ``used`` is what of its heaps is in use, 0 where nothing tells."""
+    """A process whose memory is set by the test; ``used`` is the part of its heaps in use, 0 where that is unknown."""
 
     def __init__(self, monkeypatch: Any, used: int) -> None:
         self.resident, self.used, self.trims = 100 << 20, used, 0
@@ -35,41 +35,41 @@ class Process:
     def _trim(self) -> None:
         self.trims += 1
 
-    def looked_at(self) -> int:
-        """How often it was done, once the allocator had its turn."""
+    def trim_if_due(self) -> int:
+        """How often memory was returned, after the allocator had run."""
         if self.trimmer.due():
             self.trimmer.trim()
         return self.trims
 
 
 @pytest.mark.parametrize("used", [0, 50 << 20])
-def test_freed_memory_is_given_back_once_there_is_more(monkeypatch: Any, used: int):
+def test_freed_memory_is_returned_when_there_is_more_of_it(monkeypatch: Any, used: int):
     one = Process(monkeypatch, used)
-    assert one.looked_at() == 0
+    assert one.trim_if_due() == 0
     one.resident += GROWN_BYTES
-    assert one.looked_at() == one.looked_at() == 1
-    one.resident -= 2 * GROWN_BYTES  # what it was at least counts
-    assert one.looked_at() == 1
+    assert one.trim_if_due() == one.trim_if_due() == 1
+    one.resident -= 2 * GROWN_BYTES  # the least value so far counts
+    assert one.trim_if_due() == 1
     one.resident += GROWN_BYTES
-    assert one.looked_at() == (1 if used else 2)  # below what it began with there is nothing to look for
+    assert one.trim_if_due() == (1 if used else 2)  # below the initial value there is nothing to return
     one.resident += GROWN_BYTES
-    assert one.looked_at() == (2 if used else 3)
+    assert one.trim_if_due() == (2 if used else 3)
 
 
-def test_what_is_freed_after_that_is_given_back(monkeypatch: Any):
-    """Thousands of connections that were open when it was done last: what they leave makes nothing grow."""
+def test_memory_freed_later_is_returned(monkeypatch: Any):
+    """Thousands of connections that were open at the last return leave memory behind without any growth."""
     one = Process(monkeypatch, 50 << 20)
     one.resident += 10 * GROWN_BYTES
     one.used += 9 * GROWN_BYTES
-    assert one.looked_at() == 1
+    assert one.trim_if_due() == 1
     one.used -= GROWN_BYTES - 1
-    assert one.looked_at() == 1
+    assert one.trim_if_due() == 1
     one.used -= 1
-    assert one.looked_at() == one.looked_at() == 2
+    assert one.trim_if_due() == one.trim_if_due() == 2
 
 
-def test_of_much_that_is_freed_a_part_is_given_back_as_soon_as_it_is_there(monkeypatch: Any):
-    """300 MB at once kept the heap's lock for 40 to 110 ms, and the loop waiting for it."""
+def test_much_freed_memory_is_returned_in_parts(monkeypatch: Any):
+    """Returning 300 MB at once held the heap's lock for 40 to 110 ms, and the loop waited for it."""
     one, given = Process(monkeypatch, 50 << 20), []
     monkeypatch.setattr(process, "LOOKED_AGAIN", 0)
 
@@ -94,8 +94,8 @@ def test_of_much_that_is_freed_a_part_is_given_back_as_soon_as_it_is_there(monke
     assert len(given) == 6
 
 
-def test_where_much_is_free_it_is_not_looked_at_all_the_time(monkeypatch: Any):
-    """To know what is in use takes a walk through what is not."""
+def test_much_free_memory_is_not_measured_all_the_time(monkeypatch: Any):
+    """Measuring the memory in use walks through the free memory."""
     one, now = Process(monkeypatch, 50 << 20), 0.0
     monkeypatch.setattr(process.time, "monotonic", lambda: now)
     monkeypatch.setattr(process.time, "thread_time", iter((1.0, 1.25)).__next__)
@@ -109,20 +109,20 @@ def test_where_much_is_free_it_is_not_looked_at_all_the_time(monkeypatch: Any):
     assert one.trimmer.due_soon()
 
 
-def test_where_the_allocator_has_no_such_function_nothing_is_due(monkeypatch: Any):
+def test_nothing_is_due_where_the_allocator_lacks_the_function(monkeypatch: Any):
     one = Trimmer()
     monkeypatch.setattr(one, "_trim", None)
     assert not one.due() and not one.due_soon()
     one.trim()
 
 
-def test_another_system_is_told_at_the_start(monkeypatch):
+def test_another_operating_system_is_reported_at_the_start(monkeypatch):
     monkeypatch.setattr(process.sys, "platform", "darwin")
     assert process.unfit().startswith("kas runs on Linux: ")
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="glibc 2.33 says what is in use")
-def test_what_is_in_use_is_told():
+def test_memory_in_use_is_reported():
     libc = ctypes.CDLL(None)
     libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
     used = _libc.used_bytes
@@ -161,13 +161,13 @@ libc.fflush(out)
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="another allocator")
 @pytest.mark.parametrize("bound", [False, True])
-def test_all_threads_have_two_heaps(bound: bool):
+def test_all_threads_share_two_heaps(bound: bool):
     told = subprocess.run([sys.executable, "-c", HEAPS, "bound" if bound else ""], capture_output=True, text=True, timeout=60, check=True)
     assert (told.stdout.count("<heap nr=") <= 2) == bound
 
 
 @pytest.mark.parametrize(("what", "patience_s", "code"), [("sleep 0.05; exit 3", 60, 3), ("sleep 60", 0.01, -signal.SIGKILL)])
-def test_a_child_is_waited_for_and_not_for_ever(what: str, patience_s: float, code: int):
+def test_a_child_is_waited_for_with_a_timeout(what: str, patience_s: float, code: int):
     child = subprocess.Popen(["sh", "-c", f"exec 2>&-; {what}"])
     ended: list[int] = []
     real = process.os.waitpid
@@ -181,13 +181,13 @@ def test_a_child_is_waited_for_and_not_for_ever(what: str, patience_s: float, co
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(process.os, "waitpid", waitpid)
         end_child(child.pid, patience_s)
-        end_child(child.pid, patience_s)  # nobody is there any more
+        end_child(child.pid, patience_s)  # the child has ended
     child.returncode = code
     assert ended == [code]
 
 
 class Looked:
-    """How many objects are looked through at once, as the collector is set in a worker; the most of all is ``most``."""
+    """The number of objects that the collector visits at once, with the settings of a worker; the largest is ``most``."""
 
     def __init__(self) -> None:
         self.most = 0
@@ -195,7 +195,7 @@ class Looked:
     def __enter__(self) -> Looked:
         self._before, self._was_on = gc.get_threshold(), gc.isenabled()
         gc.enable()
-        gc.freeze()  # not what the tests have made so far
+        gc.freeze()  # without objects that tests have created so far
         gc.set_threshold(*LOOKED_AT)
         gc.callbacks.append(self._told)
         return self
@@ -212,16 +212,16 @@ class Looked:
             self.most = max(self.most, sum(len(gc.get_objects(i)) for i in range(info["generation"] + 1)))
 
 
-def test_looking_for_cycles_is_in_small_steps_whatever_is_built() -> None:
-    """A million objects, as 300 webhooks with 64 conditions each are once compiled, were looked through at once: 90 ms on a quiet machine,
-    370 on a loaded one, in which nobody else had the interpreter's lock."""
+def test_the_collector_works_in_small_steps_whatever_is_created() -> None:
+    """A million objects, as 300 webhooks with 64 conditions each have after compilation, were visited at once: 90 ms on a quiet machine,
+    370 on a loaded one, in which no other thread had the interpreter's lock."""
     with Looked() as looked:
         kept = [[i] for i in range(600_000)]
     assert len(kept) == 600_000 and 0 < looked.most <= 2 * (LOOKED_AT[1] + 2) * LOOKED_AT[0]
 
 
-def test_looking_for_cycles_is_in_small_steps_where_old_objects_go_as_new_ones_come() -> None:
-    """The interpreter counts how many there are more, which may be none."""
+def test_the_collector_works_in_small_steps_when_old_objects_are_replaced() -> None:
+    """The interpreter counts the growth of the number of objects, which may be zero."""
     with Looked() as looked:
         old, cycles = [[i] for i in range(300_000)], Cycles()
         looked.most = 0
@@ -233,16 +233,16 @@ def test_looking_for_cycles_is_in_small_steps_where_old_objects_go_as_new_ones_c
 
 
 class Old(list):  # type: ignore[type-arg]
-    """What can be referred to weakly."""
+    """An object that can have weak references."""
 
 
 @pytest.mark.parametrize("beside", [0, 300_000])
-def test_what_got_old_before_it_became_a_cycle_is_found(beside: int) -> None:
-    """Watches of some minutes, with much that stays or nothing: at most as much is left as there is."""
+def test_old_objects_that_become_a_cycle_are_freed(beside: int) -> None:
+    """As after watches of some minutes, with much memory that stays or none: at most as much garbage is left as there are objects."""
     with Looked():
-        cycles, kept = Cycles(lambda: 0.0), [[i] for i in range(beside)]  # of a process that has little to do
+        cycles, kept = Cycles(lambda: 0.0), [[i] for i in range(beside)]  # as in a process with little to do
         for _ in range(2 * OLD_TURNS - 1):
-            cycles.look()  # what is kept is old, and known
+            cycles.look()  # the kept objects are old, and known
         held = [Old([i]) for i in range(beside + 1000)]
         left = [weakref.ref(one) for one in held[::1000]]
         for one in held:
@@ -250,15 +250,16 @@ def test_what_got_old_before_it_became_a_cycle_is_found(beside: int) -> None:
         gc.collect(1)  # they are old now
         del held, one
         gc.collect(1)
-        assert all(ref() is not None for ref in left)  # no look at what is young finds them
+        assert all(ref() is not None for ref in left)  # no collection of young objects finds them
         for _ in range(OLD_TURNS):
             cycles.look()
         assert len(kept) == beside and not any(ref() is not None for ref in left)
 
 
 @pytest.mark.parametrize("blocks", [0, process.OLD_BLOCKS + 1])
-def test_through_very_much_a_look_waits_for_an_idle_minute(monkeypatch: pytest.MonkeyPatch, blocks: int) -> None:
-    """Where there is twice as much as before, and a million objects: it held the loop for 120 to 240 ms, and for 1.9 s through some."""
+def test_a_collection_of_very_many_objects_waits_for_an_idle_minute(monkeypatch: pytest.MonkeyPatch, blocks: int) -> None:
+    """It is due when there are twice as many objects as before, and a million: it blocked the loop for 120 to 240 ms, and 1.9 s with more
+    objects."""
     used, counted = [0.0], []
     monkeypatch.setattr(process.sys, "getallocatedblocks", lambda: counted.append(1) or blocks)
     with Looked() as looked:
@@ -279,14 +280,14 @@ def test_through_very_much_a_look_waits_for_an_idle_minute(monkeypatch: pytest.M
         assert not any(ref() is not None for ref in left) and len(counted) == 2
 
 
-def test_bytes_over_the_network_are_those_the_kernel_counts():
+def test_network_bytes_are_those_the_kernel_counts():
     told = "TcpExt: SyncookiesSent InOctets\nTcpExt: 0 1\nIpExt: InNoRoutes InOctets OutOctets\nIpExt: 0 4711 815\n"
     assert octets(told) == (4711, 815)
     assert octets("TcpExt: SyncookiesSent\nTcpExt: 0\n") is None is octets("IpExt: InNoRoutes\nIpExt: 0\n")
 
 
-def test_what_all_workers_have_in_common_is_told_once(monkeypatch: Any):
-    """Bytes of a network namespace, and the bound of a process' memory; what each has of its own is added up."""
+def test_values_that_all_workers_share_are_reported_once(monkeypatch: Any):
+    """Bytes of a network namespace, and the limit of a process' memory; the other values of the workers are summed."""
     monkeypatch.setattr(processmetrics.resource, "getrlimit", lambda of: (resource.RLIM_INFINITY if of == resource.RLIMIT_AS else 64, 64))
     one, other = Registry(), Registry()
     for registry in (one, other):
@@ -299,8 +300,8 @@ def test_what_all_workers_have_in_common_is_told_once(monkeypatch: Any):
     assert told["process_virtual_memory_max_bytes"] == 1 << 64 and told["process_max_fds"] == 128
 
 
-def test_too_few_processes_are_told(tmp_path: Path, monkeypatch: Any):
-    """Of the user, whose others count, and of the control group; one worker wants 32."""
+def test_too_low_process_limits_are_reported(tmp_path: Path, monkeypatch: Any):
+    """Those of the user, which other processes use too, and of the control group; one worker needs 32."""
     (tmp_path / "self").mkdir()
     cgroup, group = tmp_path / "self" / "cgroup", tmp_path / "groups" / "a" / "b"
     cgroup.write_text("1:name=x:/\n0::/a/b\n")
@@ -332,13 +333,13 @@ def test_too_few_processes_are_told(tmp_path: Path, monkeypatch: Any):
         assert left() == found
 
 
-def test_who_has_ended_does_not_live(monkeypatch: Any):
+def test_an_ended_process_is_not_alive(monkeypatch: Any):
     assert process.lives(os.getpid())
     with subprocess.Popen(["sleep", "100"]) as child:
         assert process.lives(child.pid)
         child.kill()
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert not process.lives(child.pid)  # nobody has asked how it ended yet
+        assert not process.lives(child.pid)  # its exit status has not been read yet
     assert not process.lives(child.pid)
-    monkeypatch.setattr(os, "kill", lambda pid, signal: None)  # it was there when it was asked, and not any more
+    monkeypatch.setattr(os, "kill", lambda pid, signal: None)  # it existed when it was checked, and has ended since
     assert not process.lives(child.pid)

@@ -1,4 +1,4 @@
-"""Spans of requests reach a collector, as one tree; what clients say of traces counts as far as they are trusted."""
+"""Spans of requests reach a collector as one tree; trace contexts from clients count as far as the clients are trusted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GIVEN = f"00-{TRACE}-{PARENT}-01"
 
 @pytest.fixture
 def collector(monkeypatch):
-    """A collector that is given what there is, however long that takes at the end."""
+    """A collector, and a tracer that sends it all spans at the end, however long that takes."""
     monkeypatch.setattr(otlp, "LAST_S", 60.0)
     found = Collector()
     yield found
@@ -42,14 +42,14 @@ def configuration(directory: Path, **said: Any) -> str:
 
 
 class Asked:
-    """A whole server with tracing on; ``spans()`` ends it and gives what the collector got."""
+    """A whole server with tracing; ``spans()`` stops it and returns what the collector received."""
 
     def __init__(self, directory: Path, collector: Collector, **said: Any) -> None:
         self.collector, self.directory = collector, directory
         self.file = configuration(directory, endpoint=collector.endpoint, **said)
 
     def __call__(self, *asked: tuple[Any, ...]) -> list[int]:
-        """The statuses of (method, path, body, traceparent, token); the token None is the administrator's."""
+        """The statuses of requests (method, path, body, traceparent, token); the token None is the administrator's."""
         return asyncio.run(self._ask(asked))
 
     async def _ask(self, asked: tuple[tuple[Any, ...], ...]) -> list[int]:
@@ -75,7 +75,7 @@ class Asked:
         return out
 
 
-def test_a_write_is_one_tree_of_its_parts(tmp_path, collector):
+def test_a_write_is_one_tree_of_spans(tmp_path, collector):
     ask = Asked(tmp_path, collector, samplingRatePerMillion=MILLION)
     body = {"metadata": {"name": "a"}, "data": {"password": "do-not-tell"}}
     assert ask(("POST", f"{CONFIG_MAPS}?token=do-not-tell", body, "", None)) == [201]
@@ -104,7 +104,7 @@ def test_a_write_is_one_tree_of_its_parts(tmp_path, collector):
     assert "do-not-tell" not in str([(s.name, s.attributes) for s in spans])
 
 
-def test_a_list_tells_how_long_its_answer_took(tmp_path, collector):
+def test_a_list_has_a_span_for_writing_its_response(tmp_path, collector):
     ask = Asked(tmp_path, collector, samplingRatePerMillion=MILLION)
     assert ask(("GET", "/api/v1/configmaps", None, "", None)) == [200]
     by_name = {s.name: s for s in collector.spans}
@@ -112,8 +112,8 @@ def test_a_list_tells_how_long_its_answer_took(tmp_path, collector):
     assert by_name["store range"].attributes["key"].startswith("/registry/configmaps")
 
 
-def test_who_is_trusted_decides_what_is_recorded_and_nobody_else(tmp_path, collector):
-    ask = Asked(tmp_path, collector)  # without a rate only what a parent asks for
+def test_only_trusted_clients_decide_what_is_recorded(tmp_path, collector):
+    ask = Asked(tmp_path, collector)  # without a rate only requests with a sampled parent
     not_sampled = f"00-{TRACE}-{PARENT}-00"
     asked = [("/version", GIVEN, None), ("/version", not_sampled, None), ("/version", "", None), ("/version", GIVEN, "")]
     assert ask(*(("GET", path, None, trace, token) for path, trace, token in asked)) == [200, 200, 200, 200]
@@ -121,20 +121,20 @@ def test_who_is_trusted_decides_what_is_recorded_and_nobody_else(tmp_path, colle
     assert [(s.trace, s.parent, s.links) for s in roots] == [(TRACE, PARENT, [])]
 
 
-def test_the_trace_of_somebody_else_is_linked_and_not_continued(tmp_path, collector):
+def test_the_trace_of_an_untrusted_client_is_linked_and_not_continued(tmp_path, collector):
     ask = Asked(tmp_path, collector, samplingRatePerMillion=MILLION)
     assert ask(("GET", "/version", None, GIVEN, "")) == [200]
     root = next(s for s in collector.spans if s.kind == 2)
     assert root.trace != TRACE and not root.parent and root.links == [(TRACE, PARENT)]
 
 
-def test_a_bug_is_an_error_and_a_refusal_is_none(tmp_path, collector):
+def test_a_bug_is_an_error_and_a_refusal_is_not(tmp_path, collector):
     ask = Asked(tmp_path, collector, samplingRatePerMillion=MILLION)
     assert ask(("GET", f"{CONFIG_MAPS}/none", None, "", None), ("GET", CONFIG_MAPS, None, "", "")) == [404, 403]
     assert [s.error for s in collector.spans if s.kind == 2] == [False, False]
 
 
-def test_off_is_nothing(tmp_path):
+def test_without_tracing_there_are_no_spans(tmp_path):
     world = World(tmp_path)
     try:
         assert world.server.tracer is None and "get" not in vars(world.store) and "start_mutate" not in vars(world.server.admission)
@@ -159,7 +159,7 @@ def test_rates_are_shares_of_a_million():
         assert least <= sum(tracer.begin("x", None, False) is not None for _ in range(1000)) <= most
 
 
-def test_a_span_that_has_ended_has_no_children_and_a_request_not_too_many():
+def test_an_ended_span_has_no_more_children_and_a_request_a_limited_number():
     kept = Kept()
     root = Tracer(kept, MILLION).begin("x", None, False)
     assert root is not None
@@ -175,12 +175,12 @@ def test_a_span_that_has_ended_has_no_children_and_a_request_not_too_many():
 
 @pytest.mark.parametrize("text", ["", "00-0-0-01", f"ff-{TRACE}-{PARENT}-01", f"00-{'0' * 32}-{PARENT}-01", f"00-{TRACE}-{'0' * 16}-01",
                                   GIVEN.upper(), GIVEN + "-x"])  # fmt: skip
-def test_what_is_no_context(text):
+def test_invalid_trace_contexts_are_ignored(text):
     assert parse(text) is None
 
 
 async def heads_of(ask) -> list[bytes]:
-    """The heads of requests that ``ask(port)`` makes of a server that answers {} to each."""
+    """The request headers that ``ask(port)`` sends to a server that answers {} to each request."""
     heads = []
 
     async def serve(reader, writer):
@@ -197,7 +197,7 @@ async def heads_of(ask) -> list[bytes]:
     return heads
 
 
-def test_whoever_is_asked_for_a_request_is_part_of_its_trace():
+def test_outgoing_requests_continue_the_trace():
     async def ask(port: int) -> None:
         target = Target("http", "127.0.0.1", str(port), "/x")
         credentials = Users({}).of("127.0.0.1", port)
@@ -214,7 +214,7 @@ def test_whoever_is_asked_for_a_request_is_part_of_its_trace():
     assert [f"traceparent: {GIVEN}\r\n".encode() in head for head in heads] == [False, False, True, True]
 
 
-def test_a_backend_is_told_the_span_and_not_what_the_client_said():
+def test_a_backend_gets_the_servers_span_and_not_the_clients():
     req = Request("GET", "/apis/x/v1", "", [(b"traceparent", GIVEN.encode()), (b"accept", b"*/*")])
     span = Tracer(Kept(), MILLION).begin("x", None, False)
     assert span is not None
@@ -225,7 +225,7 @@ def test_a_backend_is_told_the_span_and_not_what_the_client_said():
         CURRENT.reset(token)
 
 
-def test_the_queue_is_bounded_and_a_collector_that_is_away_harms_nobody(monkeypatch):
+def test_the_queue_is_bounded_and_requests_do_not_need_the_collector(monkeypatch):
     monkeypatch.setattr(otlp, "LAST_S", 0.2)
     exporter = OTLPExporter("127.0.0.1:1", "x")
     span = Tracer(exporter, MILLION).begin("x", None, False)
@@ -236,7 +236,7 @@ def test_the_queue_is_bounded_and_a_collector_that_is_away_harms_nobody(monkeypa
     exporter.close()
 
 
-def test_texts_are_cut(collector):
+def test_long_texts_are_truncated(collector):
     exporter = OTLPExporter(collector.endpoint, "x")
     span = Tracer(exporter, MILLION).begin("x", None, False)
     span.attributes = {"long": "é" * 100_000, "n": 5, "none": "", "zero": 0}

@@ -65,7 +65,7 @@ def refused(*args, **more) -> ApiError:
     return e.value
 
 
-def test_apply_creates_and_owns_what_it_mentions() -> None:
+def test_apply_creates_the_object_and_owns_its_fields() -> None:
     obj = apply(CONFIG_MAP, None, config_map({"a": "1"}), "m", now=T1)
     assert obj["data"] == {"a": "1"}
     assert obj["metadata"]["managedFields"] == [
@@ -76,7 +76,7 @@ def test_apply_creates_and_owns_what_it_mentions() -> None:
     ]  # fmt: skip
 
 
-def test_what_is_no_longer_applied_goes_unless_another_owns_it() -> None:
+def test_a_field_that_is_no_longer_applied_is_removed_unless_another_owns_it() -> None:
     live = apply(CONFIG_MAP, None, config_map({"a": "1", "b": "1", "c": "1"}), "m", now=T1)
     live = apply(CONFIG_MAP, live, config_map({"b": "1"}), "n", now=T1)
     live = apply(CONFIG_MAP, live, config_map({"a": "1"}), "m", now=T2)
@@ -103,7 +103,7 @@ def test_several_conflicts_are_grouped_by_manager() -> None:
     )
 
 
-def test_force_takes_the_fields() -> None:
+def test_force_takes_fields_over() -> None:
     live = apply(CONFIG_MAP, None, config_map({"a": "1"}), "one", now=T1)
     live = apply(CONFIG_MAP, live, config_map({"a": "2"}), "two", now=T2, force=True)
     assert owners(live) == {"two": {"f:data": {"f:a": {}}}}
@@ -113,11 +113,11 @@ def test_equal_values_are_shared() -> None:
     live = apply(CONFIG_MAP, None, config_map({"a": "1"}), "one", now=T1)
     live = apply(CONFIG_MAP, live, config_map({"a": "1"}), "two", now=T2)
     entries = live["metadata"]["managedFields"]
-    # Nothing changed, so the new manager has no time yet, and stands first.
+    # Nothing changed, so the new manager has no time yet, and comes first.
     assert [(e["manager"], e.get("time")) for e in entries] == [("two", None), ("one", T1)]
 
 
-def test_objects_without_managers_get_one_for_what_was_there() -> None:
+def test_fields_of_an_object_without_managers_get_one() -> None:
     live = config_map({"a": "1"}, uid="u")
     e = refused(CONFIG_MAP, live, config_map({"a": "2"}), "m")
     assert e.message == 'Apply failed with 1 conflict: conflict with "before-first-apply" using v1: .data.a'
@@ -154,7 +154,7 @@ def test_refusals(applied, code, message) -> None:
     assert (e.code, e.message) == (code, message)
 
 
-def test_items_keep_the_appliers_order_and_their_old_neighbours() -> None:
+def test_items_keep_the_order_of_the_applier_and_their_former_neighbours() -> None:
     live = apply(WIDGET, None, widget({"tags": ["a", "b", "c"]}), "m", now=T1)
     live = apply(WIDGET, live, widget({"tags": ["c", "x", "a"]}), "n", now=T1)
     assert live["spec"]["tags"] == ["b", "c", "x", "a"]
@@ -191,19 +191,19 @@ def test_kubectl_moves_from_client_side_apply_without_conflict() -> None:
     "[" * 5000 + "]" * 5000, '{"a":' * 5000 + "1" + "}" * 5000, "{", "9" * 5000, "1e999", '"\\ud800"',
     '{"apiVersion":"v1","kind":"ConfigMap","data":' + '{"a":' * 900 + "1" + "}" * 901,
 ])  # fmt: skip
-def test_what_kubectl_applied_before_may_be_any_text(last: str) -> None:
+def test_the_last_applied_annotation_may_be_any_text(last: str) -> None:
     live = config_map({"a": "1"}, uid="u", annotations={"kubectl.kubernetes.io/last-applied-configuration": last})
     live["metadata"]["managedFields"] = update(CONFIG_MAP, None, live, "kubectl-client-side-apply", now=T1)
     assert [c["field"] for c in refused(CONFIG_MAP, live, config_map({"a": "2"}), "kubectl").details["causes"]] == [".data.a"]
 
 
-def test_an_empty_metadata_takes_no_name_away() -> None:
+def test_an_empty_metadata_does_not_remove_the_name() -> None:
     live = apply(CONFIG_MAP, None, config_map({}, labels={"a": "b"}), "a", now=T1)
     again = apply(CONFIG_MAP, live, {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {}}, "a", now=T2)
     assert again["metadata"] == {"name": "c", "namespace": "n"}
 
 
-def test_what_pruning_empties_stays() -> None:
+def test_a_container_that_pruning_empties_stays() -> None:
     live = apply(WIDGET, None, widget({"labels": {"a": "1"}, "parts": [{"name": "p", "n": 1}], "tags": ["x"]}), "m", now=T1)
     live = apply(WIDGET, live, widget({"labels": {"b": "1"}}), "n", now=T1)
     live = apply(WIDGET, live, widget({"labels": {}}), "m", now=T2)
@@ -232,7 +232,7 @@ def test_empty_values_that_are_applied_conflict_as_others_do(kind, live, said, f
     taken = apply(schema, there, {**base, "spec": said}, "other", now=T2, force=True)
     assert [e["manager"] for e in taken["metadata"]["managedFields"] if field.rpartition(".")[2] in str(e["fieldsV1"])] == ["other"]
     unsaid = apply(schema, there, {**base, "spec": {}}, "other", now=T2)["spec"]
-    assert {k: v for k, v in unsaid.items() if v is not None} == live  # what is not said stays
+    assert {k: v for k, v in unsaid.items() if v is not None} == live  # fields that are not given stay
 
 
 @pytest.mark.parametrize("group, kind, said, fields", [
@@ -241,7 +241,7 @@ def test_empty_values_that_are_applied_conflict_as_others_do(kind, live, said, f
     ("apps", "Deployment", {"status": {"readyReplicas": 0}}, ".status.readyReplicas"),
     ("apps", "Deployment", {"spec": {"template": {"spec": {"dnsConfig": {"options": []}}}}}, ".spec.template.spec.dnsConfig.options"),
 ])  # fmt: skip
-def test_empty_values_are_owned_by_who_applied_them_though_go_writes_none(group, kind, said, fields) -> None:
+def test_empty_values_are_owned_by_their_applier_though_go_omits_them(group, kind, said, fields) -> None:
     schema = builtin(group, "v1", kind)
     base = {"apiVersion": schema.api_version, "kind": kind, "metadata": {"name": "n"}}
     there = apply(schema, None, {**base, **said}, "owner", now=T1)
@@ -267,13 +267,13 @@ def test_items_are_completed_with_the_empty_key_that_go_writes() -> None:
     ("rbac.authorization.k8s.io", "RoleBinding", {"roleRef": {"apiGroup": "", "kind": "Role", "name": ""}}, True),
     ("autoscaling", "HorizontalPodAutoscaler", {"spec": {"maxReplicas": 0, "scaleTargetRef": {"kind": "", "name": ""}}}, False),
 ])  # fmt: skip
-def test_an_atomic_struct_is_what_go_writes_of_it(group, kind, empty, owned) -> None:
+def test_an_atomic_struct_is_compared_as_go_writes_it(group, kind, empty, owned) -> None:
     schema = builtin(group, "v1", kind)
     obj = {"apiVersion": schema.api_version, "kind": kind, "metadata": {"name": "n"}, **empty}
     assert bool(create(schema, obj, "m", now=T1)) == bool(update(schema, None, obj, "m", now=T1)) == owned
 
 
-def test_a_live_object_without_the_keys_of_its_items_is_named() -> None:
+def test_a_live_object_without_keys_in_its_items_is_named_in_the_error() -> None:
     schema = builtin("", "v1", "ServiceAccount")
     base = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "n"}}
     why = '.secrets: element 0: associative list with keys has an element that omits all key fields ["name"]'
@@ -309,12 +309,12 @@ def numbers(**fields) -> dict:
     return {"kind": "Widget", "apiVersion": "e.com/v1", "metadata": {"name": "w"}, **fields}
 
 
-def test_numbers_in_path_elements_are_those_of_go() -> None:
+def test_numbers_in_path_elements_are_printed_as_in_go() -> None:
     obj = apply(NUMBERS, None, numbers(ids=[1e-7, 0.5, 1e6, 1e21]), "m", now=T1)
     assert owners(obj) == {"m": {"f:ids": {"v:1e-07": {}, "v:0.5": {}, "v:1000000": {}, "v:1e+21": {}}}}
 
 
-def test_a_conflict_names_a_stored_number_as_the_float_it_was_read_as() -> None:
+def test_a_conflict_prints_a_stored_number_as_a_float() -> None:
     obj = apply(NUMBERS, None, numbers(parts=[{"id": 1000000, "n": 1}]), "m", now=T1)
     e = refused(NUMBERS, obj, numbers(parts=[{"id": 1000000, "n": 2}]), "other")
     assert e.message == 'Apply failed with 1 conflict: conflict with "m": .parts[id=1e+06].n'
@@ -334,12 +334,12 @@ def test_a_number_where_a_string_is_expected_is_printed_as_go_does(value, shown)
     assert e.message.endswith(f".name: expected string, got &value.valueUnstructured{{{shown}}}")
 
 
-def test_an_api_version_that_is_none_shows_no_kind() -> None:
+def test_an_invalid_api_version_shows_no_kind() -> None:
     e = refused(CONFIG_MAP, None, {**config_map({}), "apiVersion": "a/b/c"}, "m")
     assert (e.code, e.message) == (400, "invalid object type: /, Kind=")
 
 
-# No empty lists: an applier does not own those, so upstream lets their parent go once and brings it back the next time.
+# No empty lists: an applier does not own them, so upstream removes their parent in one apply and restores it in the next.
 specs = st.fixed_dictionaries(
     {},
     optional={
@@ -362,13 +362,13 @@ def test_applying_again_changes_nothing(steps) -> None:
         live = apply(WIDGET, live, widget(spec), manager, now=T1, force=True)
     manager, spec = steps[-1]
     if not owners(live):
-        return  # nobody owns anything, so the next apply begins with "before-first-apply"
+        return  # no field has an owner, so the next apply begins with "before-first-apply"
     assert apply(WIDGET, live, widget(spec), manager, now=T2) == live
 
 
 @given(specs, specs)
-def test_a_lone_applier_gets_what_it_applies(first, second) -> None:
-    """Removed items and keys leave; only containers may stay behind empty."""
+def test_a_sole_applier_gets_what_it_applies(first, second) -> None:
+    """Removed items and keys are gone; only containers may stay, empty."""
 
     def full(v):
         if isinstance(v, dict):
@@ -391,7 +391,7 @@ json_values = st.recursive(
 
 
 @pytest.mark.parametrize("field", ["parts", "tags"])
-def test_who_applied_only_an_empty_list_owns_nothing_the_next_time(field) -> None:
+def test_an_applier_of_only_an_empty_list_owns_nothing_the_next_time(field) -> None:
     live = apply(WIDGET, None, widget({field: []}), "m", now=T1)
     assert owners(live) == {}
     e = refused(WIDGET, live, widget({field: None}), "m")
@@ -412,7 +412,7 @@ def test_any_json_is_applied_or_refused(first, second) -> None:
             try:
                 live = apply(schema, live, widget(spec), "m", now=T1)
             except ApiError as e:
-                # What nobody owns is of "before-first-apply", which the applier may be in conflict with.
+                # Fields without an owner belong to "before-first-apply", and the applier may conflict with it.
                 assert e.code == 500 or (e.code == 409 and live is not None and not owners(live) and "before-first-apply" in e.message)
             else:
                 assert update(schema, live, widget(spec), "u", now=T2) is not None
@@ -425,8 +425,9 @@ def test_any_built_in_object_is_tracked_without_error(first, second) -> None:
     assert update(DEPLOYMENT, live, {**live, "spec": second}, "n", now=T2) is not None
 
 
-def test_what_is_stored_is_not_written_again_and_what_go_would_change_is() -> None:
-    """The look that spares the encoder may only say yes of what the encoder would not change: nothing missing, nothing left out."""
+def test_an_object_is_encoded_again_only_if_go_would_change_it() -> None:
+    """The check that saves the encoding may answer yes only for objects that the encoder would not change: nothing missing, nothing
+    omitted."""
     r, spared, kinds = random.Random(5), 0, [r.kind_record for r in BUILTIN.resources if r.storage_gvk]
     for kind in kinds:
         node = type_node(kind.type)
@@ -454,7 +455,7 @@ def test_what_is_stored_is_not_written_again_and_what_go_would_change_is() -> No
     ("CustomResourceDefinition", {"items": [{"required": []}]}, False),
     ("CustomResourceDefinition", {"default": {"required": []}}, True),
 ])  # fmt: skip
-def test_go_writes_an_empty_struct_and_leaves_out_an_empty_map_or_list(kind, spec, spared) -> None:
+def test_go_writes_an_empty_struct_and_omits_an_empty_map_or_list(kind, spec, spared) -> None:
     status: dict[str, Any] = {}
     if kind == "CustomResourceDefinition":
         version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": spec}}
@@ -474,7 +475,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def versions(**schemas: dict) -> dict[str, Schema]:
-    """Merge schemas of a kind's versions, each from the schema of its spec; objects are the same in all of them."""
+    """Merge schemas of a kind's versions, each from the schema of its spec; all versions have the same objects."""
     made: dict[str, Schema] = {}
 
     def convert(obj: dict, api_version: str) -> tuple[Schema, dict]:
@@ -487,8 +488,8 @@ def versions(**schemas: dict) -> dict[str, Schema]:
     return made
 
 
-def test_another_order_of_the_same_items_is_a_change() -> None:
-    """Of the object, but of nobody's fields: items are owned wherever they stand."""
+def test_another_order_of_the_same_items_changes_the_object_but_no_owner() -> None:
+    """Items are owned wherever they are in the list."""
     live = apply(WIDGET, None, widget({"tags": ["a", "b"], "parts": [{"name": "x"}, {"name": "y"}]}), "m", now=T1)
     before = owners(live)
     got = apply(WIDGET, live, widget({"tags": ["b", "a"], "parts": [{"name": "y"}, {"name": "x"}]}), "m", now=T2)
@@ -499,7 +500,7 @@ def test_another_order_of_the_same_items_is_a_change() -> None:
 
 
 def test_the_order_of_variables_is_the_appliers() -> None:
-    """Later ones may refer to earlier ones."""
+    """Later variables may refer to earlier ones."""
 
     def deployment(*names: str) -> dict:
         spec = {"template": {"spec": {"containers": [{"name": "c", "env": [{"name": n, "value": n} for n in names]}]}}}
@@ -526,7 +527,7 @@ def test_a_key_that_is_a_map_is_printed_as_upstream_prints_it() -> None:
     )
 
 
-def test_a_live_object_that_does_not_fit_is_found_before_its_fields_get_a_manager() -> None:
+def test_a_live_object_that_does_not_fit_its_schema_is_refused_before_it_gets_managers() -> None:
     error = refused(WIDGET, widget({"tags": {"a": 1}}), widget({"size": "no number"}), "m")
     assert error.message == (
         "failed to create manager for existing fields: failed to convert new object (/w; e.com/v1, Kind=Widget) to smd typed: "
@@ -549,7 +550,7 @@ KEYED = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}
         ({"more": 1}, ".spec.more: schema error: invalid atom: inlined"),
     ],
 )
-def test_what_another_managers_version_cannot_compare_is_said_with_its_path(spec: dict, why: str) -> None:
+def test_an_error_about_another_managers_version_has_its_path(spec: dict, why: str) -> None:
     integer = {"type": "integer"}
     of = versions(v1={"parts": PARTS, "more": integer, "n": integer}, v2={"parts": {**PARTS, **KEYED}, "n": integer})
     live = apply(of["e.com/v2"], None, {**widget({"n": 1}), "apiVersion": "e.com/v2"}, "other", now=T1)
@@ -559,8 +560,8 @@ def test_what_another_managers_version_cannot_compare_is_said_with_its_path(spec
 
 @pytest.mark.parametrize("fields", ["text", 1, [{}], True, {"f:data": 1}, {"f:data": {"f:a": []}}, {"f:data": {"f:a": {".": "x"}}}])
 @pytest.mark.parametrize("operation", ["Update", "Apply"])
-def test_what_somebody_else_stored_as_fields_and_are_none_count_as_none(operation: str, fields: Any) -> None:
-    """Another client of etcd may put anything there; it must not end whoever writes the object next."""
+def test_stored_managed_fields_that_are_invalid_are_ignored(operation: str, fields: Any) -> None:
+    """Another client of etcd may store any value there; it must not break the next write of the object."""
     entry = {"manager": "m", "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields}
     live = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "managedFields": [entry]}, "data": {"a": "b"}}
     schema, now = builtin("", "v1", "ConfigMap"), "2024-01-02T03:04:05Z"

@@ -1,4 +1,4 @@
-"""The fields of a new object written as text are those that comparing it with an empty object finds."""
+"""The managed fields of a new object, written directly as text, are those that a comparison with an empty object finds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES = ["a", "x-y", "app.kubernetes.io/name", "1", "é", "<b>", 'q"uote', "back
 
 
 def same(schema: Any, obj: dict[str, Any], reset: list[str]) -> bool:
-    """Compares both ways; whether the short one was taken."""
+    """Computes both ways and compares them; returns whether the fast path was taken."""
     want = update(schema, None, obj, "m", now=NOW, reset_fields=field_set(reset))
     got = create(schema, obj, "m", now=NOW, reset_fields=field_set(reset))
     assert len(got) == len(want)
@@ -85,7 +85,7 @@ POD: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_a_common_pod_goes_the_short_way():
+def test_a_common_pod_takes_the_fast_path():
     assert same(builtin("", "v1", "Pod"), POD, ["status"])
 
 
@@ -99,7 +99,7 @@ def test_a_common_pod_goes_the_short_way():
         {"spec": {"containers": "text"}},
     ],
 )
-def test_what_the_short_way_leaves_to_the_long_one(change):
+def test_the_fast_path_leaves_unusual_objects_to_the_other(change):
     assert not same(builtin("", "v1", "Pod"), {**POD, **change}, ["status"])
 
 
@@ -111,21 +111,21 @@ def test_what_the_short_way_leaves_to_the_long_one(change):
         {"status": {"conditions": ["x"]}},
     ],
 )
-def test_what_contradicts_its_schema_has_no_managers(change):
+def test_an_object_that_contradicts_its_schema_gets_no_managers(change):
     obj = {**POD, **change}
     assert update(builtin("", "v1", "Pod"), None, obj, "m", now=NOW, reset_fields=field_set(["status"])) == []
     assert create(builtin("", "v1", "Pod"), obj, "m", now=NOW, reset_fields=field_set(["status"])) == []
 
 
 def test_an_update_that_contradicts_its_schema_leaves_no_managers():
-    """Entries would be of an object that nobody can compare with the next one."""
+    """Its entries would belong to an object that cannot be compared with the next one."""
     schema = builtin("", "v1", "Pod")
     live = {**POD, "metadata": {**POD["metadata"], "managedFields": update(schema, None, POD, "m", now=NOW)}}
     assert update(schema, live, {**live, "spec": {"containers": ["x"]}}, "n", now=NOW) == []
     assert update(schema, {**live, "spec": {"containers": ["x"]}}, live, "n", now=NOW) == []
 
 
-def test_text_is_written_as_it_is():
+def test_managed_fields_built_as_text_encode_alike():
     kind = BUILTIN.known("", "v1", "Pod")
     obj = orjson.loads(orjson.dumps(POD))
     obj["metadata"]["creationTimestamp"] = NOW
@@ -135,8 +135,8 @@ def test_text_is_written_as_it_is():
     assert encode_stored(kind.type, texts, least=0) == encode_stored(kind.type, sets, least=0)
 
 
-def test_the_paths_of_a_custom_object_stand_in_the_order_of_their_texts():
-    """On creation, too: a map's keys, of which 11 comes before 6."""
+def test_paths_of_a_custom_object_are_sorted_as_texts():
+    """On creation, too: of the keys of a map, 11 comes before 6."""
     schema = {
         "properties": {
             "ints": {"type": "array", "items": {"type": "integer"}, "x-kubernetes-list-type": "set"},
@@ -155,8 +155,8 @@ def test_the_paths_of_a_custom_object_stand_in_the_order_of_their_texts():
     assert text.index(rb'"k:{\"port\":443}"') < text.index(rb'"k:{\"port\":80}"')
 
 
-def test_only_an_objects_own_managed_fields_are_left_out():
-    """Those in the metadata of a pod template are its writer's."""
+def test_only_the_objects_own_managed_fields_are_left_out():
+    """Those in the metadata of a pod template belong to its writer."""
     entry = {"manager": "m", "operation": "Update", "apiVersion": "v1"}
     template = {"metadata": {"name": "t", "managedFields": [entry]}}
     obj = decode(DEPLOYMENT.type, {"metadata": {"name": "a", "labels": {"b": "c"}}, "spec": {"template": template}})[0]

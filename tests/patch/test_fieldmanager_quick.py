@@ -1,4 +1,4 @@
-"""The quick way of usual updates comes to what the long one does, and both to what managed fields are defined to be."""
+"""The fast path of usual updates has the result of the general one, and both have the result that managed fields are defined to have."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pod() -> dict[str, Any]:
 
 
 def changed(rng: random.Random, obj: dict[str, Any]) -> dict[str, Any]:
-    """Some of what may be set, set otherwise or not at all."""
+    """Changes or removes some of the fields that may be set."""
     new = copy.deepcopy(obj)
     for _ in range(rng.randint(0, 3)):
         what, name, value = rng.randrange(5), rng.choice("abc"), rng.choice("xyz")
@@ -48,7 +48,8 @@ def members(fields: dict[str, Any]) -> Paths:
 
 
 def defined(live: dict[str, Any], new: dict[str, Any], manager: str, subresource: str, reset: dict[str, Any]) -> dict[Any, Paths]:
-    """What each manager has, as upstream's two steps say it: all lose what changed or is gone, and who wrote gets what changed."""
+    """What each manager owns, by upstream's two steps: all managers lose the fields that changed or are gone, and the writer gets the
+    changed ones."""
     added, gone = (recursive_difference(fields, reset) for fields in compare(POD.root, live, new))
     out: dict[Any, Paths] = {}
     for e in live["metadata"]["managedFields"]:
@@ -59,7 +60,7 @@ def defined(live: dict[str, Any], new: dict[str, Any], manager: str, subresource
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_quick_and_long_come_to_the_same(seed, monkeypatch):
+def test_the_fast_path_and_the_general_one_agree(seed, monkeypatch):
     rng = random.Random(seed)
     live = changed(rng, pod())
     live["metadata"]["managedFields"] = update(POD, None, live, "creator", now="2024-01-02T03:04:05Z")
@@ -110,7 +111,7 @@ USUAL = {"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType"
     [{**USUAL, "manager": f"m{n}"} for n in range(10)],
     ["m"], [], {}, None,
 ])  # fmt: skip
-def test_what_is_unusual_goes_the_long_way(entries):
+def test_unusual_updates_take_the_general_path(entries):
     live = pod()
     live["metadata"]["managedFields"] = entries
     assert updated(POD.root, live, pod(), "v1", "m", "", "2024-01-02T03:04:05Z", STRIPPED, {}, written, order) is None

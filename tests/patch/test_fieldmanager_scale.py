@@ -1,4 +1,4 @@
-"""Entries on their way to a Scale and back."""
+"""Managed fields converted from an object to its Scale and back."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_scaling_takes_the_replicas_from_their_owner() -> None:
     ]
 
 
-def test_an_applier_keeps_the_replicas_it_was_left() -> None:
+def test_an_applier_keeps_the_replicas_that_scaling_did_not_change() -> None:
     shown = to_scale([OWNER, OTHER], REPLICAS)
     assert to_parent([OWNER, OTHER], shown, "apps/v1", REPLICAS) == [OWNER, OTHER]
 

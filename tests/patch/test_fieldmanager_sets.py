@@ -1,4 +1,4 @@
-"""Set algebra and FieldsV1 texts, as properties."""
+"""Set operations and FieldsV1 texts, as properties."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_set_has_the_paths_it_was_made_of(a) -> None:
 
 
 @given(path_sets, path_sets)
-def test_algebra_is_that_of_path_sets(a, b) -> None:
+def test_operations_are_those_of_sets_of_paths(a, b) -> None:
     sa, sb = from_paths(a), from_paths(b)
     assert members(union(sa, sb)) == a | b
     assert members(intersection(sa, sb)) == a & b
@@ -122,7 +122,7 @@ def test_canonical_rewrites_texts_and_drops_unknown_kinds() -> None:
         ('v:"a" {"more":1}', 'v:"a"'), ('k:{"uid":"a"}]', 'k:{"uid":"a"}'), ("v: 1 2", "v:1"), ("v:1 x", "v:1"), ("k:null", "k:{}"),
     ],
 )
-def test_what_follows_the_value_of_an_element_is_not_read(key, read) -> None:
+def test_text_after_the_value_of_an_element_is_ignored(key, read) -> None:
     assert canonical({"f:a": {key: {}}}) == {"f:a": {read: {}}}
 
 
@@ -133,8 +133,8 @@ def test_what_follows_the_value_of_an_element_is_not_read(key, read) -> None:
     ('v:"\\ud800"', 'v:"\ufffd"'), ('k:{"\\ud800":"x\\udc00y"}', 'k:{"\ufffd":"x\ufffdy"}'), ('v:"\\ud83d\\ude00"', 'v:"\U0001f600"'),
     ("i:+1", "i:1"), ("i:01", "i:1"), ("i:-1", "i:-1"), ("i:9223372036854775807", "i:9223372036854775807"),
 ])  # fmt: skip
-def test_elements_of_a_client_are_written_as_they_are_read(key, read) -> None:
-    """All numbers are float64, and lone surrogates no text."""
+def test_elements_from_a_client_are_rewritten(key, read) -> None:
+    """All numbers are float64, and a lone surrogate is no text."""
     assert canonical({"f:a": {key: {}}}) == {"f:a": {read: {}}}
 
 
@@ -157,7 +157,7 @@ json_keys = st.text(max_size=8)
 
 
 @given(st.recursive(st.just({}), lambda inner: st.dictionaries(json_keys, inner, max_size=4), max_leaves=20))
-def test_canonical_refuses_or_is_stable(fields) -> None:
+def test_canonical_is_stable_or_refuses(fields) -> None:
     try:
         once = canonical(fields)
     except ValueError:
@@ -177,8 +177,8 @@ def keyed(names: list[str], defaults: dict[str, str]) -> Node:
     return out
 
 
-def test_of_many_keys_an_item_is_named_by_those_it_has() -> None:
-    """By itself, or by default; in the order of their names, as with few."""
+def test_an_item_with_many_keys_is_named_by_those_it_has() -> None:
+    """Whether it sets them or has them by default; in the order of their names, as with few keys."""
     few, many = ["a", "b", "c"], [*"abc", *(f"k{i}" for i in range(50))]
     item = {"c": "3", "a": "1", "other": "x"}
     for defaults in ({}, {"b": "2"}, {"k7": "7"}):

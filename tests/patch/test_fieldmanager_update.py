@@ -35,7 +35,7 @@ def entry(manager: str, fields: dict, operation: str = "Update", time: str = T1,
     }  # fmt: skip
 
 
-def test_create_owns_what_is_set_and_nothing_the_server_keeps() -> None:
+def test_create_owns_the_fields_set_and_none_of_the_servers() -> None:
     got = update(CONFIG_MAP, None, config_map({"b": "1", "a": "2"}, labels={"l": "1"}), "kubectl-create", now=T1)
     fields = {"f:data": {".": {}, "f:a": {}, "f:b": {}}, "f:metadata": {"f:labels": {".": {}, "f:l": {}}}}
     assert got == [entry("kubectl-create", fields)]
@@ -43,7 +43,7 @@ def test_create_owns_what_is_set_and_nothing_the_server_keeps() -> None:
     assert str(got[0]["fieldsV1"]) == str(fields)
 
 
-def test_fields_go_always_writes_are_not_added_by_a_create() -> None:
+def test_a_create_does_not_own_fields_that_go_always_writes() -> None:
     spec = {"containers": [{"name": "c", "image": "i", "resources": {}, "ports": [{"containerPort": 80}]}], "volumes": [{"name": "v"}]}
     obj = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}, "spec": spec, "status": {"phase": "Pending"}}
     port = {".": {}, "f:containerPort": {}}
@@ -54,7 +54,7 @@ def test_fields_go_always_writes_are_not_added_by_a_create() -> None:
     assert update(POD, None, obj, "m", now=T1, reset_fields=STATUS) == [entry("m", fields)]
 
 
-def test_unset_struct_and_its_zero_form_are_one() -> None:
+def test_an_unset_struct_equals_its_zero_form() -> None:
     container = {"name": "c", "image": "i"}
     old = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [container]}}
     new = {**old, "spec": {"containers": [{**container, "resources": {}, "stdin": False, "args": []}], "hostNetwork": False}, "status": {}}
@@ -63,8 +63,8 @@ def test_unset_struct_and_its_zero_form_are_one() -> None:
     assert update(POD, old, new, "b", now=T2) is entries
 
 
-def test_what_go_leaves_out_is_no_change_of_what_is_compared_as_a_whole() -> None:
-    """A selector is owned as one; empty maps and lists said in it are not stored. In the items of a list they are a change to Go."""
+def test_fields_that_go_omits_do_not_change_an_atomic_value() -> None:
+    """A selector is owned as a whole; its empty maps and lists are not stored. In items of a list they are a change to Go."""
     schema = builtin("networking.k8s.io", "v1", "NetworkPolicy")
 
     def policy(selector: dict, **rule) -> dict:
@@ -80,8 +80,8 @@ def test_what_go_leaves_out_is_no_change_of_what_is_compared_as_a_whole() -> Non
     assert taken in update(schema, old, policy({}, ports=[]), "b", now=T2)
 
 
-def test_what_go_fills_in_is_no_change_of_what_is_compared_as_a_whole() -> None:
-    """The claims of a stateful set are one list; structs that are unset are stored as empty ones."""
+def test_fields_that_go_fills_in_do_not_change_an_atomic_value() -> None:
+    """The claims of a stateful set are one list; unset structs are stored as empty ones."""
     schema = builtin("apps", "v1", "StatefulSet")
 
     def of(claim: dict) -> dict:
@@ -113,22 +113,22 @@ def test_same_manager_keeps_one_entry_with_the_new_time() -> None:
     assert got == [entry("a", {"f:data": {".": {}, "f:x": {}, "f:y": {}}}, time=T2)]
 
 
-def test_nothing_changed_is_the_same_list() -> None:
+def test_an_update_without_changes_keeps_the_entries() -> None:
     a = update(CONFIG_MAP, None, config_map({"x": "1"}), "a", now=T1)
     assert update(CONFIG_MAP, config_map({"x": "1"}, a), config_map({"x": "1"}), "b", now=T2) is a
 
 
-def test_objects_nobody_tracks_stay_untracked() -> None:
+def test_untracked_objects_stay_untracked() -> None:
     assert update(CONFIG_MAP, config_map({"x": "1"}), config_map({"x": "2"}), "b", now=T2) == []
 
 
-def test_client_clears_the_entries() -> None:
+def test_a_client_can_clear_the_entries() -> None:
     a = update(CONFIG_MAP, None, config_map({"x": "1"}), "a", now=T1)
     for reset in ([], [{}]):
         assert update(CONFIG_MAP, config_map({"x": "1"}, a), config_map({"x": "2"}, reset), "b", now=T2) == []
 
 
-def test_client_entries_are_taken_when_usable() -> None:
+def test_entries_from_a_client_are_used_if_they_are_valid() -> None:
     a = update(CONFIG_MAP, None, config_map({"x": "1"}), "a", now=T1)
     live = config_map({"x": "1"}, a)
     given = [entry("z", {"f:data": {'v:"q"': {}, "f:x": {}}}, "Apply", T2)]
@@ -138,13 +138,13 @@ def test_client_entries_are_taken_when_usable() -> None:
         assert update(CONFIG_MAP, live, config_map({"x": "1"}, [{**given[0], **broken}]), "b", now=T3) == a
 
 
-def test_client_entries_through_a_subresource_are_ignored() -> None:
+def test_entries_from_a_client_are_ignored_on_a_subresource() -> None:
     a = update(CONFIG_MAP, None, config_map({"x": "1"}), "a", now=T1)
     got = update(CONFIG_MAP, config_map({"x": "1"}, a), config_map({"x": "1"}, []), "b", subresource="status", now=T2)
     assert got is a
 
 
-def test_subresource_has_an_entry_of_its_own() -> None:
+def test_a_subresource_has_an_entry_of_its_own() -> None:
     old = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "c"}]}}
     old["metadata"]["managedFields"] = update(POD, None, old, "m", now=T1, reset_fields=STATUS)
     new = {**old, "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
@@ -154,12 +154,12 @@ def test_subresource_has_an_entry_of_its_own() -> None:
     assert got[1]["fieldsV1"] == {"f:status": {"f:conditions": {".": {}, 'k:{"type":"Ready"}': ready}, "f:phase": {}}}
 
 
-def test_reset_fields_are_nobodys() -> None:
+def test_reset_fields_have_no_owner() -> None:
     obj = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}, "status": {"phase": "Running"}}
     assert update(POD, None, obj, "m", now=T1, reset_fields=STATUS) == []
 
 
-def test_some_endpoints_take_only_a_few_fields() -> None:
+def test_some_endpoints_own_only_a_few_fields() -> None:
     old = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "c"}]}}
     old["metadata"]["managedFields"] = update(POD, None, old, "a", now=T1)
     container = {"name": "c", "image": "i", "resources": {"limits": {"cpu": "1"}}}
@@ -183,11 +183,11 @@ def test_only_ten_update_managers_are_kept() -> None:
     assert entries[0]["time"] == "2024-01-01T00:00:04Z"
 
 
-def test_missing_manager_is_unknown() -> None:
+def test_a_missing_manager_is_called_unknown() -> None:
     assert update(CONFIG_MAP, None, config_map({"x": "1"}), "", now=T1)[0]["manager"] == "unknown"
 
 
-def test_manager_defaults_to_the_user_agent() -> None:
+def test_the_manager_defaults_to_the_user_agent() -> None:
     assert manager_name("", "kubectl/v1.36.2 (linux/amd64)") == "kubectl"
     assert manager_name("me", "kubectl/v1") == "me"
     assert manager_name("", "a\x00b" + "é" * 100) == "ab" + "é" * 63
@@ -202,7 +202,7 @@ def test_repeated_items_are_owned_as_one() -> None:
     assert ports == {".": {}, 'k:{"containerPort":80,"protocol":"TCP"}': {}}
 
 
-def test_entries_of_other_versions_follow_by_conversion() -> None:
+def test_entries_of_other_versions_are_converted() -> None:
     old, new = crd_schema(None, "e.com/v1", "W"), crd_schema(None, "e.com/v2", "W")
     old.convert = lambda obj, v: (new, {**obj, "apiVersion": v, "b": obj["a"]}) if v == new.api_version else None
     live = {"apiVersion": "e.com/v1", "kind": "W", "metadata": {"name": "w", "uid": "u"}, "a": 1}
@@ -214,7 +214,7 @@ def test_entries_of_other_versions_follow_by_conversion() -> None:
     ]  # fmt: skip
 
 
-def test_sets_below_a_field_that_became_atomic_shrink_to_it() -> None:
+def test_entries_below_a_field_that_became_atomic_shrink_to_it() -> None:
     free = {"type": "object", "properties": {"spec": {"type": "object", "additionalProperties": {"type": "string"}}}}
     atomic = {"type": "object", "properties": {"spec": {**free["properties"]["spec"], "x-kubernetes-map-type": "atomic"}}}
     live = {"apiVersion": "e.com/v1", "kind": "W", "metadata": {"name": "w", "uid": "u"}, "spec": {"a": "1"}}
@@ -240,8 +240,8 @@ def test_time_alone_is_no_change() -> None:
     assert keep_timestamps(live, other) is other
 
 
-def test_what_typed_objects_cannot_tell_apart_is_no_change() -> None:
-    # An apply merges the empty maps of its configuration in; an emptyDir that says nothing is one all the same.
+def test_differences_that_go_types_do_not_have_are_no_change() -> None:
+    # An apply merges the empty maps of its configuration in; an emptyDir without fields is an emptyDir all the same.
     live = config_map({"x": "1"}, [entry("a", {"f:data": {}}, time=T1)])
     new = config_map({"x": "1"}, [entry("a", {"f:data": {}}, time=T2)], annotations={}, resourceVersion="2")
     kind = builtin_type("core.v1.ConfigMap")
@@ -252,7 +252,7 @@ def test_what_typed_objects_cannot_tell_apart_is_no_change() -> None:
     assert keep_timestamps(live, new, builtin_type("core.v1.Pod")) is new
 
 
-def test_entries_broken_by_admission_are_put_back() -> None:
+def test_entries_that_admission_broke_are_restored() -> None:
     before = [entry("a", {"f:data": {}})]
     meta = {"managedFields": [{**before[0], "operation": "Patch"}]}
     warning = restore_after_admission(before, meta)
@@ -262,7 +262,7 @@ def test_entries_broken_by_admission_are_put_back() -> None:
     assert restore_after_admission(before, meta) is None
 
 
-def test_an_update_of_an_object_that_does_not_fit_leaves_no_managers() -> None:
+def test_an_update_of_an_object_that_does_not_fit_its_schema_leaves_no_managers() -> None:
     type = schema_type("W", {"type": "object", "properties": {"spec": {"type": "object", "properties": {"n": {"type": "integer"}}}}})
     schema = crd_schema(type, "e.com/v1", "W")
     schema.certain = lambda obj: False
@@ -271,12 +271,12 @@ def test_an_update_of_an_object_that_does_not_fit_leaves_no_managers() -> None:
     assert update(schema, {**live, "spec": {"n": 2}}, {**live, "spec": {"n": 1}}, "m", now=T1) != []
 
 
-def test_fields_that_hold_scalars_alone_share_what_is_known_of_them() -> None:
-    """A definition has thousands, and each node of its own would take as much as the field."""
+def test_scalar_fields_share_one_schema_node() -> None:
+    """A definition has thousands of them, and a node for each would take as much memory as the field."""
     text = {"type": "string"}
     properties = {"a": text, "b": text, "n": {"type": "integer"}, "l": {"type": "array", "items": text}}
     root = crd_schema(schema_type("W", {"type": "object", "properties": properties}), "e.com/v1", "W").root
     nodes = {name: f.node for name, f in root.fields.items()}
     assert nodes["a"] is nodes["b"] is nodes["l"].item is not nodes["n"]
-    # What a node has none of it shares, too; nobody may have written to that.
+    # Empty members of a node are shared, too; nobody may have written to them.
     assert nodes["a"].fields is nodes["l"].fields and nodes["a"].fields == {}

@@ -28,12 +28,12 @@ def test_operations():
     assert run(doc, {"op": "replace", "path": "", "value": {"x": 1}}) == {"x": 1}
 
 
-def test_a_copy_is_its_own():
+def test_a_copied_value_is_independent_of_its_source():
     got = run({"a": {"x": [1]}}, {"op": "copy", "from": "/a", "path": "/b"}, {"op": "add", "path": "/b/x/-", "value": 2})
     assert got == {"a": {"x": [1]}, "b": {"x": [1, 2]}}
 
 
-def test_the_patch_can_be_applied_again():
+def test_a_parsed_patch_can_be_applied_again():
     patch = jp.decode('[{"op":"add","path":"/m","value":{"l":[]}},{"op":"add","path":"/m/l/-","value":1}]')
     assert jp.apply({}, patch) == jp.apply({}, patch) == {"m": {"l": [1]}}
 
@@ -86,7 +86,7 @@ def test_limits():
 
 
 @pytest.mark.parametrize("text", ["{}", "[1]", '"x"', "[", ""])
-def test_what_is_no_patch(text):
+def test_bodies_that_are_no_patch_are_refused(text):
     with pytest.raises(jp.DecodeError):
         jp.decode(text)
 
@@ -102,7 +102,7 @@ operation = st.fixed_dictionaries(
 
 
 @given(st.dictionaries(st.sampled_from(["a", "b", "x/y"]), value), st.lists(operation, max_size=6))
-def test_never_raises_anything_else_and_never_changes_its_input(document, operations):
+def test_only_patch_errors_are_raised_and_the_input_does_not_change(document, operations):
     patch_before = copy.deepcopy(operations)
     try:
         run(document, *operations)
@@ -120,8 +120,8 @@ def test_deep_documents_do_not_crash():
         assert str(e) == "exceeded max depth"
 
 
-def test_what_a_copy_adds_is_counted_as_go_writes_it() -> None:
-    # {"a":"\u003c\u0026\u003e\u2028"}: six bytes a character
+def test_the_size_of_a_copy_is_counted_as_go_writes_it() -> None:
+    # {"a":"\u003c\u0026\u003e\u2028"}: six bytes for each character
     patch = [{"op": "copy", "from": "/x", "path": "/y"}]
     document = {"x": {"a": "<&>\u2028"}}
     assert jp.apply(document, patch, 32)["y"] == document["x"]
@@ -150,20 +150,20 @@ def test_a_test_compares_the_text_of_the_patch_with_what_go_writes(have, said, p
             jp.apply({"a": have}, patch)
 
 
-def test_numbers_of_a_long_patch_are_compared_by_their_value() -> None:
+def test_a_long_patch_compares_numbers_by_value() -> None:
     value = [1.5, 1, 2.0, 0] + ["<"] * 20_000
     for text in ("1.50,1,2,-0", "1.5,1.0,2.0,0"):
         patch = jp.decode('[{"op":"test","path":"/a","value":[%s,%s]}]' % (text, ",".join([r'"\u003c"'] * 20_000)))  # noqa: UP031
         assert jp.apply({"a": value}, patch) == {"a": value}
 
 
-def test_what_the_patch_has_put_there_is_what_it_tests_for() -> None:
+def test_a_test_sees_the_value_that_the_patch_put_there() -> None:
     tests = '{"op":"test","path":"/a","value":"<"},{"op":"test","path":"","value":{"a":"<"}}'
     patch = jp.decode(f'[{{"op":"add","path":"/a","value":"<"}},{tests}]')
     assert jp.apply({}, patch) == {"a": "<"}
 
 
-def test_tests_that_nobody_wrote_compare_what_go_would_write() -> None:
+def test_values_that_the_patch_did_not_write_are_compared_as_go_writes_them() -> None:
     test = {"op": "test", "path": "/a", "value": 1.0}
     assert jp.apply({"a": 1}, [test]) == {"a": 1}
     with pytest.raises(jp.TestFailedError):
@@ -178,13 +178,13 @@ def test_an_index_beyond_64_bits_is_out_of_range(index) -> None:
     assert str(e.value) == f"error in add for path: '/a/{index}': {why}"
 
 
-def test_what_a_copy_costs_is_what_go_writes() -> None:
-    """Real numbers have more digits there, and HTML more characters."""
+def test_a_copy_costs_what_go_writes() -> None:
+    """Floats have more digits there, and HTML characters are escaped."""
     with pytest.raises(jp.ApplyError, match="copy is 32, exceeding the limit 31"):
         run({"a": [1e20, "<"]}, {"op": "copy", "from": "/a", "path": "/b"}, max_copy_bytes=31)
 
 
-def test_what_is_nested_deeper_than_orjson_supports_is_copied():
+def test_values_nested_deeper_than_orjson_supports_are_copied():
     value = 1
     for _ in range(400):
         value = {"a": [value]} if isinstance(value, int) else {"a": value}

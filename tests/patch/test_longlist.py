@@ -1,4 +1,4 @@
-"""Lists in pieces behave as lists, and JSON patches give plain lists back."""
+"""Lists stored in chunks behave as lists, and JSON patches return plain lists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kas.patch import jsonpatch
 from kas.patch.longlist import LONG, LongList
 
 
-def test_the_same_as_a_list():
+def test_it_behaves_as_a_list():
     r = random.Random(1)
     plain = list(range(6000))
     long = LongList(plain)
@@ -67,6 +67,6 @@ def test_patches_of_long_lists():
     assert document["a"] == items and document["b"] == [list(range(LONG + 5))], "what was given is not changed"
 
 
-def test_a_long_list_as_the_document():
+def test_the_document_may_be_a_long_list():
     got = apply(list(range(LONG + 1)), {"op": "remove", "path": "/0"})
     assert got == list(range(1, LONG + 1)) and type(got) is list

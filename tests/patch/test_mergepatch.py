@@ -15,7 +15,7 @@ value = st.recursive(
     lambda c: st.lists(c, max_size=3) | st.dictionaries(st.sampled_from("abc"), c, max_size=3),
     max_leaves=10,
 )
-# Arrays aside: one that replaces an object keeps the nulls inside it, one that replaces anything else loses them.
+# Except for arrays: one that replaces an object keeps the nulls inside it, one that replaces another value loses them.
 plain = st.recursive(scalar, lambda c: st.dictionaries(st.sampled_from("abc"), c, max_size=3), max_leaves=10)
 obj = st.dictionaries(st.sampled_from("abc"), value, max_size=3)
 
@@ -30,12 +30,12 @@ obj = st.dictionaries(st.sampled_from("abc"), value, max_size=3)
         ({"a": 1}, ["c", None], ["c", None]),
     ],
 )
-def test_rfc_7386(document, patch, want):
+def test_rfc_7386_examples(document, patch, want):
     assert mergepatch.apply(document, json.dumps(patch)) == want
 
 
 @pytest.mark.parametrize("text", ["", "{", "1", '"x"', "null", "true"])
-def test_what_is_no_merge_patch(text):
+def test_bodies_that_are_no_merge_patch_are_refused(text):
     with pytest.raises(mergepatch.MergePatchError) as e:
         mergepatch.apply({}, text)
     assert str(e.value) == "Invalid JSON Patch"
@@ -48,12 +48,12 @@ def test_merging_twice_is_merging_once(document, patch):
 
 
 @given(obj, obj)
-def test_nothing_given_changes(document, patch):
+def test_the_arguments_do_not_change(document, patch):
     before = copy.deepcopy((document, patch))
     mergepatch.merge(document, patch)
     assert (document, patch) == before
 
 
-def test_an_array_over_an_object_keeps_its_nulls():
+def test_an_array_that_replaces_an_object_keeps_its_nulls():
     assert mergepatch.merge({"a": {}}, {"a": [{"b": None}]}) == {"a": [{"b": None}]}
     assert mergepatch.merge({"a": 1}, {"a": [{"b": None}]}) == {"a": [{}]}

@@ -64,7 +64,7 @@ def test_errors(patch, message, code):
     assert (str(e.value), e.value.code) == (message, code)
 
 
-def test_directives_among_elements_need_not_stand_in_the_order():
+def test_directives_among_elements_need_not_be_in_the_order_list():
     order = {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]}
     elements = [{"$patch": "replace"}, {"name": "b"}, {"$patch": "delete", "name": "z"}, {"name": "a", "image": "2"}]
     got = merged(pod(containers=[{"name": "a", "image": "1"}, {"name": "c"}]), {"spec": {**order, "containers": elements}})
@@ -76,23 +76,23 @@ def test_directives_among_elements_need_not_stand_in_the_order():
 def test_an_empty_order_allows_any_elements():
     original = pod(containers=[{"name": "a"}, {"name": "b"}])
     got = merged(original, {"spec": {"$setElementOrder/containers": [], "containers": [{"name": "c"}, {"name": "d"}]}})
-    # What is in neither list is turned round, as upstream's sort does.
+    # Elements in neither list are reversed, as by upstream's sort.
     assert [c["name"] for c in got["spec"]["containers"]] == ["a", "b", "d", "c"]
 
 
 @pytest.mark.parametrize(
     ("there", "gone", "added", "after"),
     [
-        ("x", "", "a", "ax"),  # nothing tells where it belongs: before what only the server has
-        ("xc", "c", "a", "xa"),  # in the place of what goes, at the end
+        ("x", "", "a", "ax"),  # its place is not known: before those that only the server has
+        ("xc", "c", "a", "xa"),  # in the place of the deleted one, at the end
         ("wxy", "x", "a", "wya"),
         ("wx", "w", "ab", "xab"),
         ("xcd", "cd", "a", "xa"),
         ("xcd", "dc", "abe", "xabe"),
     ],
 )
-def test_what_comes_while_others_go_stands_behind_what_the_server_alone_has(there, gone, added, after):
-    """Answers of client-go's strategicpatch; ``kubectl apply`` sends this where a container is renamed beside an injected one."""
+def test_an_element_added_while_others_are_deleted_follows_those_only_the_server_has(there, gone, added, after):
+    """Results of client-go's strategicpatch; ``kubectl apply`` sends this patch when a container is renamed beside an injected one."""
     patch = {
         "$setElementOrder/containers": [{"name": n} for n in added],
         "containers": [*({"name": n} for n in added), *({"$patch": "delete", "name": n} for n in gone)],
@@ -101,7 +101,7 @@ def test_what_comes_while_others_go_stands_behind_what_the_server_alone_has(ther
     assert [c["name"] for c in got["spec"]["containers"]] == list(after)
 
 
-def test_numbers_are_different_from_booleans_and_texts():
+def test_numbers_differ_from_booleans_and_texts():
     service = BUILTIN.kind("", "v1", "Service").type
     got = merged({"spec": {"ports": [{"port": 1}]}}, {"spec": {"ports": [{"port": True}, {"port": "1"}]}}, service)
     assert len(got["spec"]["ports"]) == 3
@@ -133,7 +133,7 @@ patch = st.dictionaries(
 
 
 @given(st.lists(element, max_size=3), patch)
-def test_only_its_own_error_and_no_change_of_the_input(containers, spec):
+def test_only_its_own_error_is_raised_and_the_input_does_not_change(containers, spec):
     try:
         merged(pod(containers=containers, nodeSelector={"a": "b"}, volumes=[{"name": "a"}]), {"spec": spec})
     except StrategicMergeError as e:

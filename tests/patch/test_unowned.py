@@ -1,4 +1,4 @@
-"""Configurations applied without looking who owns what."""
+"""Configurations that are applied without managed fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_merging():
     ({"spec": {"nobody": 1}}, ".spec.nobody: field not declared in schema"),
     ({"spec": 1}, ".spec: expected map"),
 ])  # fmt: skip
-def test_what_does_not_fit(config, says):
+def test_configurations_that_do_not_fit_are_refused(config, says):
     with pytest.raises(UnfitError) as e:
         apply_unowned(builtin("", "v1", "Pod"), {"metadata": {"name": "a"}}, config)
     assert says in str(e.value)

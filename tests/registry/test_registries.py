@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kas.registry.registries import Registries
-from tests.lines import lines_of
+from tests.linecount import executed_lines
 
 
 def registry(group: str, kind: str = "W") -> Any:
@@ -40,6 +40,6 @@ def test_removing_one_does_not_scan_the_others():
         for i in range(others):
             registries.put(registry(f"g{i}.io"), ["v1"])
         names = [f"v{i}" for i in range(versions)]
-        return lines_of(lambda: (registries.put(registry("a.io"), names), registries.drop("a.io", "ws")), "registry/registries.py")
+        return executed_lines(lambda: (registries.put(registry("a.io"), names), registries.drop("a.io", "ws")), "registry/registries.py")
 
     assert cost(1, 1) == cost(100, 1) == cost(1, 100)

@@ -32,14 +32,14 @@ def test_values_of_credentials_are_masked(query, shown):
 
 
 @pytest.mark.parametrize("verbosity", [3, 6, 10])
-def test_no_level_of_the_log_shows_them(verbosity, caplog):
+def test_no_log_level_shows_credentials(verbosity, caplog):
     req, resp = request(query="access_token=S3CRET&x=1"), Response(200, [])
     with caplog.at_level(logging.DEBUG):
         http_logging(verbosity).after(req, resp)
     assert "S3CRET" not in caplog.text and "access_token=***&x=1" in caplog.text
 
 
-def test_a_line_of_the_log_is_one_line(caplog):
+def test_a_log_entry_is_one_line(caplog):
     req = request(path="/x\nI0101 forged", user_agent="a\nb")
     with caplog.at_level(logging.INFO):
         http_logging(3).after(req, Response(200, []))
@@ -48,9 +48,9 @@ def test_a_line_of_the_log_is_one_line(caplog):
 
 @pytest.mark.parametrize(("raw", "path", "shown"), [
     ("/x%3Fa=b", "/x?a=b", "/x%3Fa=b"), ("/a%2Fb%41", "/a/bA", "/a%2Fb%41"), ("/%e2%80%a8", "/\u2028", "/%e2%80%a8"),
-    ("/\xc3\xa9%0a", "/é\n", "/%C3%A9%0A"),  # not escaped well: as Go would have escaped it
+    ("/\xc3\xa9%0a", "/é\n", "/%C3%A9%0A"),  # escaped wrongly: shown as Go would have escaped it
 ])  # fmt: skip
-def test_what_was_escaped_is_shown_escaped(raw, path, shown, caplog):
+def test_escaped_characters_stay_escaped(raw, path, shown, caplog):
     req = request(path=path, query="token=S3CRET")
     req.raw_path = raw
     assert request_uri(req) == f"{shown}?token=***"
@@ -59,7 +59,7 @@ def test_what_was_escaped_is_shown_escaped(raw, path, shown, caplog):
     assert f'URI="{shown}?token=***"' in caplog.text
 
 
-def test_an_error_text_does_not_tell_them():
+def test_an_error_text_does_not_show_credentials():
     answer = request_info().before(Request("GET", "/api/v1/watch", "token=S3CRET&x=1", []))
     assert answer.status == 500
     assert b"S3CRET" not in answer.body and b"token=***" in answer.body

@@ -1,4 +1,4 @@
-"""Content negotiation: media types of answers, bodies and patches."""
+"""Content negotiation: media types of responses, bodies and patches."""
 
 import pytest
 from hypothesis import given
@@ -43,19 +43,19 @@ def test_transformations():
         n.negotiate(TABLE, n.NO_TABLE)
 
 
-def test_custom_resources_have_no_protobuf_but_their_metadata_does():
+def test_custom_resources_have_no_protobuf_but_their_metadata_has():
     with pytest.raises(ApiError):
         n.negotiate(n.PROTOBUF, n.CUSTOM)
     partial = f"{n.PROTOBUF};as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
     assert n.negotiate(partial, n.CUSTOM).media_type == n.PROTOBUF
 
 
-def test_watches_know_no_yaml():
+def test_watches_have_no_yaml():
     with pytest.raises(ApiError) as e:
         n.negotiate_stream("application/yaml")
     streams = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
     assert e.value.message == f"only the following media types are accepted: {streams}"
-    with pytest.raises(ApiError) as e:  # what is no list's either
+    with pytest.raises(ApiError) as e:  # nor is it a list's
         n.negotiate_stream("application/vnd.kubernetes.protobuf", n.CUSTOM)
     assert e.value.message.endswith(": application/json, application/yaml, application/vnd.kubernetes.protobuf")
     assert n.negotiate_stream("application/json;stream=watch").stream == "watch"
@@ -94,14 +94,14 @@ def test_patches():
     )
 
 
-def test_the_memo_is_bounded():
+def test_the_cache_is_bounded():
     for i in range(2000):
         n.negotiate(f"application/json;x={i}")
     assert 0 < n._memo.size <= n._memo.budget
 
 
 @given(st.one_of(st.text(), st.text('application/json*;,=q0.5" vgas')))
-def test_only_api_errors(header):
+def test_only_api_errors_are_raised(header):
     for function in (n.negotiate, n.negotiate_stream, n.body_media_type, n.patch_media_type):
         try:
             function(header)
@@ -109,7 +109,7 @@ def test_only_api_errors(header):
             assert e.code in (406, 415)
 
 
-def test_of_an_accept_header_without_end_nothing_is_acceptable():
+def test_an_accept_header_that_is_too_long_is_not_acceptable():
     one = "application/json;q=0.5,"
     assert n.negotiate(one * 100).media_type == n.JSON
     with pytest.raises(ApiError) as e:

@@ -1,4 +1,4 @@
-"""What a request asks for, by its method and URL."""
+"""The attributes of a request, from its method and URL."""
 
 import pytest
 from hypothesis import given
@@ -29,7 +29,7 @@ def test_paths(line, want):
     assert facts(parse(*line.split())) == want
 
 
-def test_parts_are_what_follows_the_version_and_namespace():
+def test_parts_are_the_path_after_the_version_and_namespace():
     assert parse("GET", "/api/v1/namespaces/ns/pods/p/proxy/a/b/c/d/e/f").parts == ["pods", "p", "proxy", *"abcdef"]
     assert parse("GET", "/healthz").parts is None
 
@@ -62,26 +62,26 @@ def test_selectors_count_for_collections_only():
     assert parse("GET", "/api/v1/watch/pods", query).label_selector == ""
 
 
-def test_a_prefix_with_nothing_behind_is_an_error_that_keeps_what_was_understood():
+def test_a_prefix_without_a_rest_is_an_error_that_keeps_what_was_parsed():
     with pytest.raises(RequestInfoError) as e:
         parse("GET", "/api/v1/watch", b"a=b")
     assert e.value.info.api_version == "v1"
     assert str(e.value) == "unable to determine kind and namespace from url, /api/v1/watch?a=b"
 
 
-def test_query_reads_as_go_reads_it():
+def test_the_query_is_parsed_as_in_go():
     q = Query(b"a=1&a=2&b;c&d=%zz&e+f=g%20h&=x&i&&%C3%A9=%ff")
     assert q.pairs == {"a": ["1", "2"], "e f": ["g h"], "": ["x"], "i": [""], "é": ["\ufffd"]}
     assert (q.get("a"), q.get("nope", "-"), q.values("a")) == ("1", "-", ["1", "2"])
     assert "i" in q and q.flag("i") and not q.flag("nope")
 
 
-def test_too_many_pairs_are_no_query():
+def test_a_query_with_too_many_pairs_counts_as_empty():
     assert Query(b"a&" * MAX_QUERY_PAIRS).pairs == {}
 
 
 @given(st.sampled_from(["GET", "DELETE", "POST", "x"]), st.text(), st.binary())
-def test_never_raises_anything_else(method, path, query):
+def test_only_requestinfo_errors_are_raised(method, path, query):
     try:
         parse(method, path, query)
     except RequestInfoError as e:

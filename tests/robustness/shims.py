@@ -15,7 +15,7 @@ import threading
 import time
 from pathlib import Path
 
-from tests import need
+from tests import prerequisites
 
 PR_SET_NO_NEW_PRIVS, SECCOMP_SET_MODE_FILTER, FILTER_FLAG_NEW_LISTENER = 38, 1, 8
 NOTIF_RECV, NOTIF_SEND, NOTIF_CONTINUE = 0xC0502100, 0xC0182101, 1  # linux/seccomp.h
@@ -130,7 +130,7 @@ class Clock:
         directory.mkdir(parents=True, exist_ok=True)
         source, library, self._page = directory / "clock.c", directory / "clock.so", directory / "clock"
         source.write_text(CLOCK_C)
-        subprocess.run([need.program("cc", "a C compiler"), "-shared", "-fPIC", "-O", "-o", library, source], check=True)
+        subprocess.run([prerequisites.program("cc", "a C compiler"), "-shared", "-fPIC", "-O", "-o", library, source], check=True)
         self.jump(0)
         self.prefix = ("env", f"LD_PRELOAD={library}", f"KAS_CLOCK={self._page}")
 

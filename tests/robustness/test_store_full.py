@@ -19,7 +19,7 @@ from kas.store.lmdb import LMDBStore
 from kas.store.lmdb.ballast import Ballast
 from kas.store.shared import NO_FILES, Shared
 from kas.worker import failure
-from tests import need
+from tests import prerequisites
 
 
 def put(key: str, size: int = 20_000, expected: int | None = None) -> Op:
@@ -114,7 +114,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     where = tmp_path / "disk"
     where.mkdir()
     if libc.mount(b"tmpfs", str(where).encode(), b"tmpfs", 0, b"size=4m") != 0:
-        need.give_up(f"cannot mount a small disk: {os.strerror(ctypes.get_errno())}")
+        prerequisites.give_up(f"cannot mount a small disk: {os.strerror(ctypes.get_errno())}")
     yield where
     libc.umount(str(where).encode())
 

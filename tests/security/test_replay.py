@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kas.testing.plugin import servers
-from tests import need
+from tests import prerequisites
 from tests.etcd import Etcd
 from tests.security.normal import differences
 from tests.security.session import Session
@@ -44,7 +44,7 @@ def listed(name: str, columns: int) -> dict[tuple[str, ...], str]:
 KNOWN = listed("known_differences.txt", 3)
 NOT_YET = listed("not_yet.txt", 2)
 STARTED = sorted(name for name in CASES if (name,) not in NOT_YET)
-PARAMS = STARTED or [pytest.param("", marks=need.missing(f"no recorded conversations in {files.DIRECTORY}"))]
+PARAMS = STARTED or [pytest.param("", marks=prerequisites.missing(f"no recorded conversations in {files.DIRECTORY}"))]
 
 
 @pytest.mark.timeout(900)
@@ -84,7 +84,7 @@ def replayed(setup: str, directory: Path, begin) -> list[str]:
 
 def test_every_line_of_the_lists_is_used():
     if not CASES:
-        need.give_up(f"no recorded conversations in {files.DIRECTORY}")
+        prerequisites.give_up(f"no recorded conversations in {files.DIRECTORY}")
     steps = {c["id"]: len(c["in"]["steps"]) for cases in CASES.values() for c in cases}
     assert [key for key in KNOWN if int(key[1]) >= steps.get(key[0], 0)] == []
     assert [name for (name,) in NOT_YET if name not in CASES] == []

@@ -12,7 +12,7 @@ import pytest
 import requests
 
 from kas.testing.server import KasServer
-from tests import need
+from tests import prerequisites
 
 LIMITED = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2]))); os.execv(sys.argv[3], sys.argv[3:])"  # noqa: E501
 
@@ -50,7 +50,7 @@ def test_the_soft_limit_is_raised(tmp_path: Path) -> None:
 @pytest.mark.parametrize("said", [b"", b"\x16"], ids=["silent", "a byte"])
 def test_four_hundred_idle_connections_under_a_limit_of_three_hundred(tmp_path: Path, said: bytes) -> None:
     if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 600:
-        need.give_up("this process may not open 400 connections")
+        prerequisites.give_up("this process may not open 400 connections")
     with limited(tmp_path, 300, 300) as server:
         (worker,) = server.worker_pids()
         idle = []

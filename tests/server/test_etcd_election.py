@@ -12,7 +12,7 @@ from kas.testing.server import KasServer
 from tests.conftest import Client
 from tests.controllers.waiting import until
 from tests.etcd import Etcd
-from tests.sooner import sooner
+from tests.intervals import shorter_intervals
 
 COORDINATION = "/apis/coordination.k8s.io"
 ELECTOR = f"{COORDINATION}/v1/namespaces/kube-system/leases/leader-election-controller"
@@ -24,7 +24,7 @@ FLAGS = (
     "--coordinated-leadership-renew-deadline=2s", "--coordinated-leadership-retry-period=500ms",
 )  # fmt: skip
 
-SOON = sooner("kas.controllers.coordinated.AGAIN_S=0.5")
+SOON = shorter_intervals("kas.controllers.coordinated.AGAIN_S=0.5")
 
 
 def now() -> str:

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from kas.testing.plugin import servers
 from kas.testing.server import KasServer
-from tests import need, pki
+from tests import pki, prerequisites
 
 NODE = "node-1"
 # kubeadm's kubeconfigs: file -> subject.
@@ -152,7 +152,7 @@ def test_flags_without_effect_are_reported_in_one_line_each(cluster):
 @pytest.mark.client
 def test_kubectl_with_the_administrators_kubeconfig(cluster):
     if shutil.which("kubectl") is None:
-        need.give_up("no kubectl on PATH")
+        prerequisites.give_up("no kubectl on PATH")
     whoami = cluster.kubectl("admin", "auth", "whoami", "-o", "json")
     assert json.loads(whoami.stdout)["status"]["userInfo"]["username"] == "kubernetes-admin", whoami.stderr
     made = cluster.kubectl("admin", "create", "configmap", "c", "--from-literal=a=b")

@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from kas.testing.server import KasServer
-from tests import need, ports
+from tests import ports, prerequisites
 from tests.aggregator.certificates import Authority
 from tests.controllers.waiting import until
 from tests.etcd import Etcd
@@ -112,7 +112,7 @@ class Haproxy:
         for number, port in enumerate(servers, 1):
             text = text.replace(f'"${{KAS_{number}}}":6443', f'"${{KAS_{number}}}":{port}')
         (directory / "haproxy.cfg").write_text(text)
-        self._command = need.program("haproxy", "Debian's haproxy"), "-db", "-f", str(directory / "haproxy.cfg")
+        self._command = prerequisites.program("haproxy", "Debian's haproxy"), "-db", "-f", str(directory / "haproxy.cfg")
         self._environment = os.environ | {"KAS_CA": ca} | {f"KAS_{number}": "127.0.0.1" for number in range(1, len(servers) + 1)}
 
     def __enter__(self) -> Haproxy:

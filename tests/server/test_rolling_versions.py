@@ -23,13 +23,13 @@ import pytest
 
 from kas.testing.server import KasServer
 from kas.types.scheme import builtin_kind, decode_protobuf, open_envelope
-from tests import need
+from tests import prerequisites
 from tests.aggregator.certificates import Authority
 from tests.controllers.waiting import until
 from tests.etcd import Etcd
 from tests.server.test_rolling import CONFIG_MAPS, TOKEN, Balancer, Caller
 
-need.module("kopf")
+prerequisites.module("kopf")
 
 pytestmark = [pytest.mark.client, pytest.mark.long]
 
@@ -142,7 +142,7 @@ class Kubectl(threading.Thread):
     def __init__(self, kubeconfig: str, home: Path) -> None:
         super().__init__(daemon=True)
         self._env = {**os.environ, "KUBECONFIG": kubeconfig, "HOME": str(home)}
-        self._program = need.program("kubectl", "kubectl")
+        self._program = prerequisites.program("kubectl", "kubectl")
         self.ended, self.turns, self.failed = threading.Event(), 0, list[str]()
 
     def run(self) -> None:

@@ -1,4 +1,4 @@
-"""Snapshots of LMDB and of etcd: saved from what is in use, restored, and refused when they are not whole."""
+"""Snapshots of LMDB and of etcd: saved from a store in use, restored, and refused when they are incomplete."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_etcds_own_files_are_saved_read_and_restored_to_lmdb(tmp_path: Path, cap
 
 
 def _bumped(raw: bytearray) -> None:
-    """The newest revision of a snapshot becomes one without a key, as ``etcdutl snapshot restore --bump-revision`` leaves it."""
+    """Replaces the newest revision of a snapshot by one without a key, as ``etcdutl snapshot restore --bump-revision`` leaves it."""
     found = []
     for at in range(0, len(raw) - 32, 4096):
         _, flags, count, _ = PAGE.unpack_from(raw, at)
@@ -161,8 +161,8 @@ def test_a_snapshot_of_etcd_comes_below_another_prefix(etcd: Etcd, prefix: str, 
     assert main(["restore", str(file), f"--to=lmdb:{tmp_path}", "--to-prefix=/a"]) == 2
 
 
-def test_an_interrupt_says_what_is_left(etcd: Etcd, prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of saving nothing; a restore is made whole by the same command, wherever it was."""
+def test_an_interrupt_reports_what_is_left(etcd: Etcd, prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interrupted save leaves nothing; an interrupted restore is completed by the same command."""
     place, file, again = make_lmdb(tmp_path / "a", 1200), str(tmp_path / "f"), tmp_path / "again"
 
     def interrupted(at: str, nth: int, *command: str) -> str:
@@ -192,10 +192,10 @@ def test_an_interrupt_says_what_is_left(etcd: Etcd, prefix: str, tmp_path: Path,
     assert interrupted("kas.storage.snapshot_command.check", 1, "verify", file) == "kas: interrupted\n"
 
 
-def test_a_restore_that_was_ended_at_its_last_step_goes_on_as_far(
+def test_a_restore_interrupted_in_its_last_step_continues(
     etcd: Etcd, prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store takes its place when it goes on at the higher revision, and is not moved on twice."""
+    """The restored store is at the higher revision, and continuing does not raise it twice."""
     file, to = tmp_path / "f", tmp_path / "to"
     assert main(["save", str(file), "--from", make_etcd(etcd, prefix, 3)]) == 0
     command, newest = ["restore", str(file), "--to", f"lmdb:{to}", f"--prefix={prefix}"], ImageSource(file, Keys(prefix)).newest()
@@ -220,7 +220,7 @@ def test_a_restore_that_was_ended_at_its_last_step_goes_on_as_far(
 
 
 @pytest.mark.parametrize("form", ["lmdb", "etcd"])
-def test_files_that_are_no_snapshots_are_refused_in_a_line(etcd: Etcd, prefix: str, tmp_path: Path, capsys, form: str) -> None:
+def test_files_that_are_no_snapshots_are_refused_in_one_line(etcd: Etcd, prefix: str, tmp_path: Path, capsys, form: str) -> None:
     place = make_lmdb(tmp_path / "a", 3) if form == "lmdb" else make_etcd(etcd, prefix, 3)
     good = tmp_path / "good"
     assert main(["save", str(good), "--from", place]) == 0
@@ -243,7 +243,7 @@ def test_files_that_are_no_snapshots_are_refused_in_a_line(etcd: Etcd, prefix: s
     assert main(["verify", str(tmp_path / "nothing")]) == 1 and "No such file" in capsys.readouterr().err
 
 
-def test_a_file_of_lmdbs_that_is_somebody_elses_is_refused(tmp_path: Path, capsys) -> None:
+def test_an_lmdb_file_of_another_program_is_refused(tmp_path: Path, capsys) -> None:
     file = tmp_path / "s"
     with lmdb.open(str(tmp_path / "other")) as env:
         with env.begin(write=True) as txn:
@@ -256,8 +256,8 @@ def test_a_file_of_lmdbs_that_is_somebody_elses_is_refused(tmp_path: Path, capsy
     assert not (tmp_path / "a" / "store").exists()
 
 
-def test_whatever_stands_in_a_file_of_etcds_it_is_read_or_refused(etcd: Etcd, prefix: str, tmp_path: Path) -> None:
-    """Bytes are changed in all kinds of places, most of all in the heads of pages."""
+def test_any_damaged_etcd_file_is_read_or_refused(etcd: Etcd, prefix: str, tmp_path: Path) -> None:
+    """Bytes are changed in many places, most of them in the headers of pages."""
     place, good = make_etcd(etcd, prefix, 60), tmp_path / "good"
     assert main(["save", str(good), "--from", place]) == 0
     raw = good.read_bytes()[:-32]
@@ -281,7 +281,7 @@ def test_whatever_stands_in_a_file_of_etcds_it_is_read_or_refused(etcd: Etcd, pr
     assert refused > 50
 
 
-def test_what_a_server_holds_when_it_is_saved_is_one_moment(tmp_path: Path, capsys) -> None:
+def test_a_snapshot_of_a_running_server_is_consistent(tmp_path: Path, capsys) -> None:
     place, file = make_lmdb(tmp_path / "a", 3), tmp_path / "s"
     assert main(["save", str(file), "--from", place]) == 0
     store = opened(tmp_path / "a")
@@ -291,7 +291,7 @@ def test_what_a_server_holds_when_it_is_saved_is_one_moment(tmp_path: Path, caps
     assert status(file, capsys)["objects"] == "6"
 
 
-def test_mistakes_on_the_command_line(tmp_path: Path, capsys) -> None:
+def test_errors_on_the_command_line(tmp_path: Path, capsys) -> None:
     for args, code, why in (
         ([], 2, "usage"), (["sav"], 2, "kas: unknown command 'sav' of kas snapshot (did you mean save?); see kas snapshot --help\n"),
         (["save", "--from", "lmdb:/x"], 2, "name the file"),
@@ -308,7 +308,7 @@ def test_mistakes_on_the_command_line(tmp_path: Path, capsys) -> None:
 @pytest.mark.parametrize(("name", "text", "why"), [
     ("thesis.txt", "precious", "is not empty and not a kas data directory"), ("format", "99\n", "has format 99; this kas knows format 1"),
 ])  # fmt: skip
-def test_a_directory_of_others_is_left_as_it_is(tmp_path: Path, capsys, name: str, text: str, why: str) -> None:
+def test_a_directory_with_other_files_is_left_alone(tmp_path: Path, capsys, name: str, text: str, why: str) -> None:
     place, file = make_lmdb(tmp_path / "a"), tmp_path / "s"
     assert main(["save", str(file), "--from", place]) == 0
     (to := tmp_path / "to").mkdir()
@@ -318,7 +318,7 @@ def test_a_directory_of_others_is_left_as_it_is(tmp_path: Path, capsys, name: st
     assert [(p.name, p.read_text()) for p in to.iterdir()] == [(name, text)]
 
 
-def test_a_full_disk_is_told_in_a_line_and_goes_on_with_room(tmp_path: Path, capsys) -> None:
+def test_a_full_disk_is_reported_in_one_line_and_the_command_continues_with_room(tmp_path: Path, capsys) -> None:
     place, file, to = make_lmdb(tmp_path / "a", 300), tmp_path / "s", f"lmdb:{tmp_path / 'b'}"
 
     def without_room(*args: str) -> str:

@@ -48,7 +48,7 @@ from kas.store.etcd.rpc.status import Code, RpcError
 from kas.store.etcd.store import EtcdStore
 from kas.store.lmdb import LMDBStore
 from kas.store.transform import Transformers
-from tests import need
+from tests import prerequisites
 from tests.contract.store_suite import draft, keys, seen
 from tests.controllers.waiting import until
 from tests.etcd import Cluster, Etcd
@@ -749,7 +749,7 @@ def _put_through(members: list[Etcd], key: str) -> bool:
 
 
 def test_a_user_with_a_password(etcd: Etcd) -> None:
-    etcdctl = need.program("etcdctl", "Debian's etcd-client")
+    etcdctl = prerequisites.program("etcdctl", "Debian's etcd-client")
     for command in ("user add root:secret", "user grant-role root root", "auth enable"):
         env = {**os.environ, "ETCDCTL_API": "3"}
         subprocess.run([etcdctl, "--endpoints", etcd.url, *command.split()], check=True, capture_output=True, env=env)

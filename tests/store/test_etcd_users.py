@@ -23,7 +23,7 @@ from kas.store.etcd import etcd_pb2 as pb
 from kas.store.etcd.client import ALARM, COMPACT, PUT, RANGE, STATUS, AsyncClient, Call, Client, Config, Denied
 from kas.store.etcd.compactor import KEY, Compactor
 from kas.store.etcd.replicator import tells_progress_in_order
-from tests import need
+from tests import prerequisites
 from tests.contract.store_suite import draft
 from tests.etcd import Etcd
 from tests.store.test_etcd_store import A, B, Server
@@ -44,7 +44,7 @@ class WithUsers(Etcd):
         return replace(super().config, username=user, password=user and "secret")
 
     def ctl(self, *command: str) -> None:
-        etcdctl = need.program("etcdctl", "Debian's etcd-client")
+        etcdctl = prerequisites.program("etcdctl", "Debian's etcd-client")
         known = ("--user", f"{self.user}:secret") if self.user else ()
         env = {**os.environ, "ETCDCTL_API": "3"}
         subprocess.run([etcdctl, "--endpoints", self.url, *known, *command], check=True, capture_output=True, env=env)

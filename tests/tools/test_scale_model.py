@@ -1,4 +1,4 @@
-"""The model of ``bench/scale_model.py`` says what it is asked."""
+"""The model of ``bench/scale_model.py``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def shares(**asked) -> dict[str, float]:
     return {part.name: part.share for part in model(Constants(), Cluster(**asked))}
 
 
-def test_servers_carry_watchers_and_not_writes() -> None:
+def test_more_servers_carry_more_watchers_but_not_more_writes() -> None:
     few, many = shares(servers=3), shares(servers=30)
     assert many["a worker's core"] < few["a worker's core"]
     assert many["the replicator's core"] == few["the replicator's core"] > 0
 
 
-def test_the_fullest_part_comes_first_and_bounds_growth() -> None:
+def test_the_fullest_resource_comes_first_and_bounds_growth() -> None:
     parts = model(Constants(), Cluster())
     assert [p.share for p in parts] == sorted((p.share for p in parts), reverse=True)
     asked = Cluster()
@@ -28,7 +28,7 @@ def test_the_fullest_part_comes_first_and_bounds_growth() -> None:
     assert model(Constants(), Cluster(**grown))[0].share == pytest.approx(FULL, rel=0.01)
 
 
-def test_it_prints_what_breaks_first(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_it_prints_the_first_bottleneck(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr("sys.argv", ["scale_model.py", "--nodes", "5000"])
     assert main() == 0
     out = capsys.readouterr().out

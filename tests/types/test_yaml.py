@@ -187,7 +187,7 @@ def test_scalars_are_written_as_by_go(value, text):
     ("2001-01-01 00:00:00", True), ("2001-01-01 00:00:00Z", False), ("2001-01-01T00:00:00+25:00", False),
     ("2001-01-01T00:00:00-24:60", True), ("2001-01-01T00:00:00+05:61", False),
 ])  # fmt: skip
-def test_only_timestamps_are_quoted_as_such(text, is_one):
+def test_only_valid_timestamps_are_quoted(text, is_one):
     assert encode({"a": text}).decode() == (f'a: "{text}"\n' if is_one else f"a: {text}\n")
     if is_one:
         assert decode(f"a: !!timestamp {text}".encode()) == ({"a": text}, [])
@@ -213,7 +213,7 @@ def test_keys_that_are_floats():
     assert list(decode(text)[0]) == [".inf", "-.inf", ".nan", "1.5", "1e-05", "1.6777218e+07"]
 
 
-def test_what_stands_there_again_and_again_is_resolved_once(monkeypatch):
+def test_a_repeated_scalar_is_resolved_once(monkeypatch):
     asked, resolve = [], yaml_codec._resolve
     monkeypatch.setattr(yaml_codec, "_resolve", lambda text: asked.append(text) or resolve(text))
     text = b"[" + b"1, yes, a, 1.5, '1', !!str 1, ~, " * 100 + b"]"
@@ -221,7 +221,7 @@ def test_what_stands_there_again_and_again_is_resolved_once(monkeypatch):
     assert asked == ["1", "yes", "a", "1.5", "~"]
 
 
-def test_a_thousand_repeated_keys_are_told():
+def test_a_thousand_repeated_keys_are_reported():
     value, (told,) = decode(b"a: b\n" * 5000)
     assert value == {"a": "b"} and told.count("\n") == yaml_codec.MOST_REPEATED
 
@@ -230,8 +230,9 @@ def test_a_thousand_repeated_keys_are_told():
     b"a: [1, {b: c}]\n", b"a: [1, {b: c}\n", b"a: &a {b: *a}\n", b"- &a [*a]\n- &a [*a]\n", b"? [a]\n: &a {b: *a}\n",
     b"a: &a {2: *a}\n.nan: x\n", b"a: *none\n", b"[" * 1100, b"a: b\na: c\n",
 ])  # fmt: skip
-def test_nothing_is_left_for_who_looks_for_cycles(data):
-    """A document is a megabyte, and cycles are looked for once in 50,000 objects: each held its bytes and nodes until then."""
+def test_decoding_leaves_no_garbage(data):
+    """A document may have a megabyte, and the collector runs once in 50,000 objects: the bytes and nodes of each document stayed until
+    then."""
     gc.collect()
     gc.disable()
     try:

@@ -1,9 +1,9 @@
-"""Runs every recorded answer (see files.py) through the real functions, one test id per vector id.
+"""Checks every recorded answer (see files.py) against the real functions, one test id for each vector id.
 
-A kind is a module ``tests/vectors/kinds/<kind>.py`` with ``check(vector, group) -> None``: it raises AssertionError (use
-plain ``assert``) when kas answers otherwise than the real implementation. ``group`` is every vector of the file (for files
-whose lines refer to one another). A file whose kind has no module is named in the summary and passed over. What does not
-pass yet stands in ``known_failures.txt`` with its reason.
+A kind is a module ``tests/vectors/kinds/<kind>.py`` with ``check(vector, group) -> None``. It raises AssertionError (by a plain
+``assert``) when kas answers differently from the real implementation. ``group`` is every vector of the file (for files whose lines refer
+to one another). A file whose kind has no module is named in the summary and skipped. Vectors that do not pass yet are in
+``known_failures.txt`` with the reason.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from tests import need
+from tests import prerequisites
 from tests.vectors.files import DIRECTORY, files, read
 
 HERE = Path(__file__).parent
 KNOWN = HERE / "known_failures.txt"
-# These kinds are run by tests of their own.
+# Other tests run these kinds.
 ELSEWHERE = {
     "http": "tests/clients/test_http_conversations.py",
     "http-extend": "tests/clients/test_extend_conversations.py and test_admission_conversations.py",
@@ -40,7 +40,7 @@ _results: dict[str, collections.Counter] = collections.defaultdict(collections.C
 
 
 def script(kind: str) -> Path:
-    """Where the module is that checks a kind; it is not there when nobody knows the kind."""
+    """The path of the module that checks a kind; it does not exist for an unknown kind."""
     return HERE / "kinds" / (kind.replace("-", "_") + ".py")
 
 
@@ -66,7 +66,7 @@ def known_failures() -> dict[str, str]:
 
 
 class Vector(pytest.Item):
-    """A recorded answer and what checks it: an item without fixtures, as there are more of these than of all other tests."""
+    """A recorded answer and its check: an item without fixtures, as there are more of these than of all other tests."""
 
     def __init__(self, *, kind: str, check: Callable[[dict, list[dict]], None], vector: dict, group: list[dict], **given: Any) -> None:
         super().__init__(**given)
@@ -81,7 +81,7 @@ class Vector(pytest.Item):
 
 
 def pytest_pycollect_makeitem(collector: pytest.Module, name: str) -> list[pytest.Item] | None:
-    """What stands for the vectors is collected as one item each."""
+    """Collects the function that stands for the vectors as one item for each vector."""
     if name != "test_vector":
         return None
     known, found = known_failures(), []
@@ -99,7 +99,7 @@ def pytest_pycollect_makeitem(collector: pytest.Module, name: str) -> list[pytes
                 found.append(one)
     if not found:
         found = [Vector.from_parent(collector, name=f"{name}[none]", kind="", check=lambda vector, group: None, vector={}, group=[])]
-        found[0].add_marker(need.missing(f"no answers of a known kind in {DIRECTORY}"))
+        found[0].add_marker(prerequisites.missing(f"no answers of a known kind in {DIRECTORY}"))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Where the recorded answers lie: the directory that ``KAS_VECTORS`` names, else ``data`` beside this module."""
+"""The files of recorded answers: in the directory that ``KAS_VECTORS`` names, else in ``data`` next to this module."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Vector = dict[str, Any]
 def files() -> dict[str, list[Path]]:
     """Kind -> its files, in order of their names.
 
-    A kind is the file's name up to the first dot, in a folder with the folder's name before it: ``strategy``, ``security/authn``.
-    FileNotFoundError when there is no such directory or nothing in it: a run without answers shows nothing.
+    A kind is the file's name up to the first dot; in a subdirectory, with the directory's name before it: ``strategy``,
+    ``security/authn``. Raises FileNotFoundError when the directory does not exist or is empty: a run without answers would test nothing.
     """
     out: dict[str, list[Path]] = {}
     for path in sorted(DIRECTORY.rglob("*")):

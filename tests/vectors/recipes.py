@@ -1,4 +1,4 @@
-"""Files of recorded setups: texts as they are, certificates made from what their recipes say."""
+"""Files of recorded setups: texts as they are, and certificates made by their recipes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNTIL = datetime.datetime(2124, 1, 1)
 
 
 def write(directory: Path, files: dict[str, Any]) -> None:
-    """The files into ``directory``, which stands for ``${dir}`` in texts; the key of ``a.crt`` is in ``a.key``."""
+    """Writes the files into ``directory``, which replaces ``${dir}`` in texts; the key of ``a.crt`` is in ``a.key``."""
     for name, recipe in files.items():
         path = directory / name
         if isinstance(recipe, str):
@@ -35,7 +35,7 @@ def write(directory: Path, files: dict[str, Any]) -> None:
 
 @functools.cache
 def made(recipe: str, issuer: str) -> tuple[bytes, bytes]:
-    """(certificate, key), PEM, of a recipe and its issuer's, both as JSON."""
+    """(certificate, key) in PEM, from a recipe and its issuer's recipe, both as JSON."""
     said, by = json.loads(recipe), json.loads(issuer)
     key, subject = key_of(recipe), name(said)
     builder = (

@@ -1,4 +1,4 @@
-"""The recorded answers themselves: where they are looked for, what is run and what is passed over."""
+"""The files of recorded answers: where they are found, which are run and which are skipped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(directory: Path, **env: str) -> subprocess.CompletedProcess:
     )
 
 
-def test_every_file_is_described_and_made_alike():
+def test_every_file_is_described_and_compressed_alike():
     described = (DATA / "README.md").read_text()
     for path in DATA.rglob("*.jsonl*"):
         assert path.name.endswith(".jsonl.gz"), f"{path} is not compressed"
@@ -40,14 +40,14 @@ def test_every_file_is_described_and_made_alike():
         assert (magic, method, flags, mtime) == (0x8B1F, 8, 0, 0), f"{path} holds a name or a time"
 
 
-def test_every_kind_here_is_run_by_somebody():
+def test_every_kind_is_checked_by_a_module_or_test():
     kinds = {path.relative_to(DATA).as_posix().partition(".")[0] for path in DATA.rglob("*.jsonl*")}
     assert [kind for kind in sorted(kinds) if kind not in conftest.ELSEWHERE and not conftest.script(kind).exists()] == []
     named = {word for text in conftest.ELSEWHERE.values() for word in text.split() if word.startswith("tests/")}
     assert [word for word in sorted(named) if not (DATA.parents[2] / word).exists()] == []
 
 
-def test_ids_are_of_one_vector_each():
+def test_ids_are_unique():
     ids = [v["id"] for paths in files.files().values() for path in paths for v in files.read(path)]
     assert len(ids) == len(set(ids))
 
@@ -60,7 +60,7 @@ def test_a_new_file_of_a_known_kind_needs_no_code(tmp_path):
     assert "1 of 2 pass" in done.stdout and "quantity/more/2" in done.stdout
 
 
-def test_what_nobody_knows_is_named_and_passed_over(tmp_path):
+def test_a_file_of_an_unknown_kind_is_named_and_skipped(tmp_path):
     (tmp_path / "security").mkdir()
     for name in ("quantity.jsonl", "weather.jsonl", "security/doors.jsonl"):
         (tmp_path / name).write_text(json.dumps(RIGHT))
@@ -78,7 +78,7 @@ def test_a_directory_without_answers_is_an_error(tmp_path, there):
     assert "no recorded answers in" in done.stdout
 
 
-def test_nothing_of_a_known_kind_fails_in_ci_only(tmp_path):
+def test_a_run_without_known_kinds_fails_in_ci_only(tmp_path):
     (tmp_path / "weather.jsonl").write_text(json.dumps(RIGHT))
     here, ci = run(tmp_path), run(tmp_path, CI="true")
     assert here.returncode == 0 and "1 skipped" in here.stdout and "no answers of a known kind" in here.stdout

@@ -1,4 +1,4 @@
-"""What is stored may be written as it is: no rule for updates refuses, changes or defaults anew what a write has left in the store."""
+"""A stored object may be written unchanged: no rule for updates refuses, changes or defaults what a write has stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.vectors.kinds import strategy
 
 
 def _stored() -> dict[str, list[dict]]:
-    """Resource -> what kube-apiserver stored of it, as clients get it."""
+    """Resource -> the objects that kube-apiserver stored of it, as clients read them."""
     out: dict[str, list[dict]] = {}
     for vector in files.lines("strategy"):
         if "object" in vector["out"]:
@@ -30,11 +30,11 @@ def test_there_are_objects_of_most_groups():
 
 
 @pytest.mark.parametrize("path", sorted(STORED))
-def test_what_is_stored_may_be_written_as_it_is(path):
+def test_a_stored_object_may_be_written_unchanged(path):
     *group, version, plural = path.split("/")
     resource = BUILTIN.resource("".join(group), version, plural)
     for stored in STORED[path]:
         as_read = json.loads(encode_json(resource.type, pipeline.from_storage(resource, strategy.sent(resource, stored))))
-        as_read["metadata"].pop("resourceVersion", None)  # ``run`` leaves it out, too
+        as_read["metadata"].pop("resourceVersion", None)  # ``run`` omits it, too
         answer = strategy.run({"in": {"resource": path, "object": stored, "oldObject": stored}})
         assert answer.get("object", answer) == as_read

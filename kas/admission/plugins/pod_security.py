@@ -125,19 +125,19 @@ class Plugin:
         if wrong:
             a.annotate(AUDIT + "error", f"Failed to parse policy: {_aggregate(wrong)}")
             self._metrics.error(a, fatal=False)
-        if _crowded(spec):
-            return self._crowd(a, policy, meta, spec, enforced)
-        self._tell(a, policy, meta, spec, enforced, {})
+        if _is_large(spec):
+            return self._evaluate_in_pool(a, policy, meta, spec, enforced)
+        self._apply_results(a, policy, meta, spec, enforced, {})
         return None
 
-    async def _crowd(self, a: Attributes, policy: Policy, meta: Obj, spec: Obj, enforced: bool) -> None:
+    async def _evaluate_in_pool(self, a: Attributes, policy: Policy, meta: Obj, spec: Obj, enforced: bool) -> None:
         from kas.admission.plugins._podsecurity.checks import evaluate
 
         levels = {policy.audit, policy.warn, *((policy.enforce,) if enforced else ())}
         results = await POOL.run(lambda: {level: evaluate(level, meta, spec) for level in levels})
-        self._tell(a, policy, meta, spec, enforced, results)
+        self._apply_results(a, policy, meta, spec, enforced, results)
 
-    def _tell(
+    def _apply_results(
         self, a: Attributes, policy: Policy, meta: Obj, spec: Obj, enforced: bool, results: dict[LevelVersion, list[Finding]]
     ) -> None:
         """Report the findings of all levels; ``results`` holds those already computed."""
@@ -253,7 +253,7 @@ def _controller(pod: Obj) -> str | None:
     return next((ref.get("uid") for ref in pod["metadata"].get("ownerReferences") or () if ref.get("controller")), None)
 
 
-def _crowded(spec: Obj) -> bool:
+def _is_large(spec: Obj) -> bool:
     kinds = ("containers", "initContainers", "ephemeralContainers", "volumes")
     sysctls = (spec.get("securityContext") or {}).get("sysctls") or ()
     return sum(len(spec.get(kind) or ()) for kind in kinds) + len(sysctls) >= MANY

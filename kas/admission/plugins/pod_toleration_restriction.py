@@ -86,7 +86,7 @@ class Plugin:
         """Raise a 500, as upstream, for a toleration outside the whitelist."""
         own = a.obj["spec"].get("tolerations") or []
         allowed = self._annotation(a, WHITELIST) if own else []
-        if allowed and not all(map(pod_objects.Broadest(allowed).covers, own)):
+        if allowed and not all(map(pod_objects.TolerationIndex(allowed).covers, own)):
             scope = "cluster" if allowed is self._otherwise[WHITELIST] else "namespace"
             # As upstream, a bare error, which the client receives as a 500.
             raise errors.ApiError(500, "", CONFLICT.format(scope))

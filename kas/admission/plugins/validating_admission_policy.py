@@ -62,10 +62,10 @@ class Plugin:
         known: dict[Invocation, Activation] = {}
         own = Versioned(a, self._policies.equivalents)
         versions = {own.kind: own}
-        said, conditions = _Said(a, self._metrics), self._metrics.conditions
+        results, conditions = _Results(a, self._metrics), self._metrics.conditions
         async for found in self._policies.about(a, own):
             if isinstance(found, ConfigurationFault):
-                said.fault(found)
+                results.fault(found)
                 continue
             about = known.get(found.invocation)
             if about is None:
@@ -73,12 +73,12 @@ class Plugin:
             outcome = await evaluate(found.policy, a, about, found.param, conditions)
             for i, decision in enumerate(outcome.decisions):
                 if decision.denied or decision.failed:
-                    said.failure(found, i, decision)
+                    results.failure(found, i, decision)
             for decision in outcome.failed:
-                said.refuse(found, decision)
+                results.refuse(found, decision)
             for key, value in outcome.annotations:
-                said.annotate(f"{found.policy.name}/{key}", value)
-        said.end()
+                results.annotate(f"{found.policy.name}/{key}", value)
+        results.end()
 
     async def _about(self, a: Attributes, invocation: Invocation, versions: dict[GVK, Versioned]) -> Activation:
         """Return the variables for a request in a version, shared by all policies."""
@@ -92,7 +92,7 @@ class Plugin:
         return activation(a, invocation, objects, self._authorizer, self._policies.namespace(a))
 
 
-class _Said:
+class _Results:
     """Collects the results of all policies for a request."""
 
     def __init__(self, a: Attributes, metrics: ValidatingMetrics) -> None:

@@ -116,7 +116,7 @@ class Webhooks:
         except (HookError, review.InvalidResponseError) as e:
             raise self.unanswered(hook, e) from None
         if found.annotations or found.warnings or not found.allowed:
-            await self.heard(hook, a, found)
+            await self.record_response(hook, a, found)
         return found
 
     @staticmethod
@@ -129,7 +129,7 @@ class Webhooks:
             return CallError(hook, f"received invalid webhook response: {error}", 503)
         return error
 
-    async def heard(self, hook: Hook, a: Attributes, found: review.Response) -> None:
+    async def record_response(self, hook: Hook, a: Attributes, found: review.Response) -> None:
         """Record the annotations and warnings of an answer. Raises Rejection if it does not allow the request."""
         if found.annotations or found.warnings:
             await self._tell(hook, a, found)

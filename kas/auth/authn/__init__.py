@@ -36,18 +36,18 @@ class AuthenticationError(Exception):
         self.annotations = annotations
 
     @property
-    def said(self) -> Said:
+    def reasons(self) -> Reasons:
         """The reasons and annotations, without a reference to the traceback."""
         return self.why, self.annotations
 
 
-Said = tuple[Sequence[str], Mapping[str, str]]
+Reasons = tuple[Sequence[str], Mapping[str, str]]
 
 
-def all_of(said: Sequence[Said]) -> AuthenticationError:
+def all_of(reasons: Sequence[Reasons]) -> AuthenticationError:
     """Combine the errors of several authenticators into one."""
-    annotations = {key: value for _, theirs in reversed(said) for key, value in theirs.items()}  # the first authenticator wins
-    return AuthenticationError(*(reason for why, _ in said for reason in why), annotations=annotations)
+    annotations = {key: value for _, theirs in reversed(reasons) for key, value in theirs.items()}  # the first authenticator wins
+    return AuthenticationError(*(reason for why, _ in reasons for reason in why), annotations=annotations)
 
 
 # The result of an authenticator, or an awaitable of it.

@@ -80,7 +80,7 @@ class _Certificate:
                 self.constraints = Constraints(value)
                 self.unhandled |= extension.critical and self.constraints.unhandled
             else:
-                self.policies.heed(value)
+                self.policies.read_extension(value)
             if extension.critical and extension.oid not in _HANDLED:
                 self.unhandled = True
 

@@ -32,7 +32,7 @@ class Policies:
         self.inhibit_mapping: int | None = None
         self.inhibit_any: int | None = None
 
-    def heed(self, value: x509.ExtensionType) -> None:
+    def read_extension(self, value: x509.ExtensionType) -> None:
         """Read an extension if it is about policies. Raises ValueError for mappings that cannot be parsed."""
         if isinstance(value, x509.CertificatePolicies):
             self.issued = tuple(policy.policy_identifier.dotted_string for policy in value)

@@ -26,14 +26,14 @@ class Revocation:
 
     def replace(self, records: Sequence[Record]) -> None:
         """Notify after a relist: any object may have been deleted in the meantime."""
-        self.tell()
+        self.notify()
 
     def apply(self, events: Sequence[Event]) -> None:
         """Notify after a deletion; other changes revoke nothing."""
         if any(e.record is None for e in events):
-            self.tell()
+            self.notify()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         """Call all listeners."""
         for forget in self.listeners:
             forget()

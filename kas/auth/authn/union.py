@@ -10,8 +10,8 @@ from kas.auth.authn import (
     AuthenticationError,
     Found,
     HeaderGet,
+    Reasons,
     RequestAuthenticator,
-    Said,
     TokenAuthenticator,
     all_of,
 )  # fmt: skip
@@ -59,12 +59,12 @@ class TokenUnion:
         return None if found is None else (with_authenticated(found[0]), found[1])
 
     async def _first(self, ask: Callable[[Any], Coroutine[Any, Any, T | None]]) -> T | None:
-        errs: list[Said] = []
+        errs: list[Reasons] = []
         for member in self._members:
             try:
                 found = await ask(member)
             except AuthenticationError as e:
-                errs.append(e.said)
+                errs.append(e.reasons)
                 continue
             if found is not None:
                 return found
@@ -103,13 +103,13 @@ class Authenticators:
             if known is not None:
                 _tell(found, self._bearer)
                 return known
-        errs: list[Said] = []
+        errs: list[Reasons] = []
         members = iter(self._members)
         for member in members:
             try:
                 user = member.authenticate(get, peer)
             except AuthenticationError as e:
-                errs.append(e.said)
+                errs.append(e.reasons)
                 continue
             if user is None:
                 continue
@@ -121,14 +121,14 @@ class Authenticators:
 
     async def _wait(
         self, waiting: Awaitable[UserInfo | None] | None, member: RequestAuthenticator, members: Iterator[RequestAuthenticator],
-        get: HeaderGet, peer: Any, path: str, errs: list[Said], found: Found | None,
+        get: HeaderGet, peer: Any, path: str, errs: list[Reasons], found: Found | None,
     ) -> UserInfo | None:  # fmt: skip
         """Continue ``authenticate`` from ``member`` on, whose result must be awaited."""
         while True:
             try:
                 user = await (waiting if waiting is not None else awaited(member.authenticate(get, peer)))
             except AuthenticationError as e:
-                errs.append(e.said)
+                errs.append(e.reasons)
             else:
                 if user is not None:
                     _tell(found, member)
@@ -138,7 +138,7 @@ class Authenticators:
                 return self._nobody(path, errs)
             member, waiting = following, None
 
-    def _nobody(self, path: str, errs: list[Said]) -> UserInfo | None:
+    def _nobody(self, path: str, errs: list[Reasons]) -> UserInfo | None:
         if errs:
             raise all_of(errs)
         if self._anonymous and (self._paths is None or path in self._paths):

@@ -91,9 +91,9 @@ class WebhookAuthorizer:
 
     def authorize(self, a: Attributes) -> Outcome | Awaitable[Outcome]:
         """Return the webhook's decision: at once if it is cached or the match conditions exclude the request, else an awaitable."""
-        return self._read_aside(a) if long_selectors(a) else self._judged(a, spec_of(a))
+        return self._parse_in_pool(a) if long_selectors(a) else self._judged(a, spec_of(a))
 
-    async def _read_aside(self, a: Attributes) -> Outcome:
+    async def _parse_in_pool(self, a: Attributes) -> Outcome:
         return await awaited(self._judged(a, await POOL.run(spec_of, a)))
 
     def _judged(self, a: Attributes, spec: dict[str, Any]) -> Outcome | Awaitable[Outcome]:
@@ -104,11 +104,11 @@ class WebhookAuthorizer:
         try:
             verdict = LOOP_BUDGET.within(self._conditions.match, spec)
         except BudgetSpentError:  # expressions over lists, which a client may make as long as a request
-            return self._matched_aside(a, spec, self._conditions, began)
+            return self._match_in_pool(a, spec, self._conditions, began)
         excluded = self._excluded(verdict, began)
         return self._answered(a, spec) if excluded is None else excluded
 
-    async def _matched_aside(self, a: Attributes, spec: dict[str, Any], conditions: MatchConditions, began: float) -> Outcome:
+    async def _match_in_pool(self, a: Attributes, spec: dict[str, Any], conditions: MatchConditions, began: float) -> Outcome:
         excluded = self._excluded(await POOL.run(conditions.match, spec), began)
         return await awaited(self._answered(a, spec)) if excluded is None else excluded
 

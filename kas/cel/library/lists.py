@@ -163,13 +163,13 @@ def _by_square(at: int):
 @LIB("slice", on("list_slice", [LIST_T, INT, INT], LIST_T), cost=_by_result)
 def _slice(items: Any, start: Any, end: Any) -> list[Any]:
     need((start, int), (end, int))
-    n, said = len(_listed(items)), f"cannot slice({start}, {end}),"
+    n, error = len(_listed(items)), f"cannot slice({start}, {end}),"
     if start < 0 or end < 0:
-        raise EvaluationError(f"{said} negative indexes not supported")
+        raise EvaluationError(f"{error} negative indexes not supported")
     if start > end:
-        raise EvaluationError(f"{said} start index must be less than or equal to end index")
+        raise EvaluationError(f"{error} start index must be less than or equal to end index")
     if n < end:
-        raise EvaluationError(f"{said} list is length {n}")
+        raise EvaluationError(f"{error} list is length {n}")
     return items[start:end]
 
 

@@ -1,7 +1,7 @@
 """Schedules TLS handshakes: clients take turns, and established connections come first.
 
 A step of a handshake takes the front up to a millisecond, and anybody who can reach the port may begin any number of
-them. Data for handshakes is therefore queued, and the steps get at most ``TURN_S`` of each loop iteration;
+them. Data for handshakes is therefore queued, and the steps get at most ``BUDGET_S`` of each loop iteration;
 established connections are relayed in between.
 """
 
@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from time import monotonic
 from typing import Protocol
 
-TURN_S = 0.001
+BUDGET_S = 0.001
 
 
 class Handshaker(Protocol):
@@ -20,7 +20,7 @@ class Handshaker(Protocol):
 
     client: str  # the same for all connections of a client
 
-    def shake(self) -> None:
+    def handshake(self) -> None:
         """Continues the handshake as far as the received data allows; does nothing if the connection is closed."""
 
 
@@ -33,14 +33,14 @@ class Handshakes:
         self._due = False
 
     def ask(self, one: Handshaker) -> None:
-        """Calls ``one.shake()`` when it is its client's turn."""
+        """Calls ``one.handshake()`` when it is its client's turn."""
         self._waiting.setdefault(one.client, deque()).append(one)
         if not self._due:
             self._due = True
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        until = monotonic() + TURN_S
+        until = monotonic() + BUDGET_S
         while self._waiting:
             client, of_client = next(iter(self._waiting.items()))
             one = of_client.popleft()
@@ -48,7 +48,7 @@ class Handshakes:
                 self._waiting.move_to_end(client)
             else:
                 del self._waiting[client]
-            one.shake()
+            one.handshake()
             if monotonic() >= until:
                 break
         self._due = bool(self._waiting)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from OpenSSL import SSL
 
 from kas.edge.front.failures import Failures
-from kas.edge.front.handshakes import TURN_S, Handshakes
+from kas.edge.front.handshakes import BUDGET_S, Handshakes
 from kas.edge.front.relay import Relay
 from kas.edge.front.rendezvous import Rendezvous
 from kas.edge.front.tls import Contexts, Settings, host, listen
@@ -185,7 +185,7 @@ class FrontProcess:
     # --- connections
 
     def _accept(self) -> None:
-        until = time.monotonic() + TURN_S
+        until = time.monotonic() + BUDGET_S
         while time.monotonic() < until:
             try:
                 sock, address = self._listening.accept()
@@ -211,7 +211,7 @@ class FrontProcess:
         if not (self._ending or self._deaf):
             self.loop.add_reader(self._listening.fileno(), self._accept)
 
-    def shakes(self, relay: Relay) -> None:
+    def begin_handshake(self, relay: Relay) -> None:
         """See ``relay.Front``."""
         self._handshake_queue.ask(relay)
 

@@ -49,8 +49,8 @@ class Front(Protocol):
     rendezvous: Rendezvous
     goaway: bool  # workers may ask clients to reconnect
 
-    def shakes(self, relay: Relay) -> None:
-        """Data for the handshake has arrived; calls ``relay.shake`` soon."""
+    def begin_handshake(self, relay: Relay) -> None:
+        """Data for the handshake has arrived; calls ``relay.handshake`` soon."""
 
     def greeted(self, relay: Relay) -> None:
         """The handshake is done; the client may take some time to send its first byte."""
@@ -99,14 +99,14 @@ class Relay:
         self._frames: Frames | None = None  # for HTTP/2, if a client may be told to go away
         self._idle: Idle | None = None  # for HTTP/2, and until the protocol is known
         self._idle_since = 0.0
-        self._loop.add_reader(self._fd, self._may_shake)
+        self._loop.add_reader(self._fd, self._may_handshake)
 
-    def _may_shake(self) -> None:
+    def _may_handshake(self) -> None:
         self._loop.remove_reader(self._fd)
         self._write_when_possible(False)
-        self._front.shakes(self)
+        self._front.begin_handshake(self)
 
-    def shake(self) -> None:
+    def handshake(self) -> None:
         """Continues the handshake; does nothing if the connection is closed."""
         if self.closed:
             return
@@ -120,7 +120,7 @@ class Relay:
         try:
             self._tls.do_handshake()
         except SSL.WantReadError:
-            self._loop.add_reader(self._fd, self._may_shake)
+            self._loop.add_reader(self._fd, self._may_handshake)
         except SSL.WantWriteError:
             self._write_when_possible(True)
         except SSL.Error as e:
@@ -154,7 +154,7 @@ class Relay:
 
     def _write_when_possible(self, wanted: bool) -> None:
         if wanted and not self._writing:
-            self._loop.add_writer(self._fd, self._may_shake)
+            self._loop.add_writer(self._fd, self._may_handshake)
         elif self._writing and not wanted:
             self._loop.remove_writer(self._fd)
         self._writing = wanted

@@ -21,7 +21,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from OpenSSL import SSL, crypto
 
-from kas.edge.descriptors import hold_little
+from kas.edge.descriptors import limit_buffers
 from kas.meta.files import read_configuration
 from kas.meta.names import is_dns1123_subdomain
 from kas.meta.pem import unreadable
@@ -292,7 +292,7 @@ def host(address: str) -> str:
 
 def listen(sock: socket.socket, backlog: int) -> None:
     """Starts to listen on a bound socket."""
-    hold_little(sock)
+    limit_buffers(sock)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # accepted connections inherit it, so that closed ones do not hold the port
     sock.setblocking(False)
     sock.listen(backlog)

@@ -30,7 +30,7 @@ AHEAD_S, AHEAD_MOST = 60.0, 8192
 
 
 class _This(threading.local):
-    """``ahead``: this thread opens values before they are read. ``hurries``: see ``hurry``."""
+    """``ahead``: this thread opens values before they are read. ``hurries``: see ``use_short_timeouts``."""
 
     ahead = hurries = False
 
@@ -38,7 +38,7 @@ class _This(threading.local):
 _this = _This()
 
 
-def hurry() -> None:
+def use_short_timeouts() -> None:
     """From now on this thread waits for plug-ins no longer than the loop does: other work waits for it, and values that it
     cannot open are opened later by their readers."""
     _this.hurries = True

@@ -29,7 +29,7 @@ from kas.endpoints.openapi.operations import (
     root_operations,
     version_operations,
 )
-from kas.endpoints.openapi.pieces import Brought, Piece
+from kas.endpoints.openapi.pieces import PartIndex, Piece
 from kas.endpoints.openapi.schemas import Schema
 
 __all__ = ["Document", "OpenAPI", "Part", "ServedResource", "ServedSubresource", "builtin", "custom", "negotiate"]
@@ -39,7 +39,7 @@ V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 V3_PROTOBUF = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 # Upstream sets no content type for the index, so Go's server guesses this one.
 INDEX_TYPE = "text/plain; charset=utf-8"
-Extend = Callable[[dict[str, Any], Brought], None]  # extends the v2 document, given what the parts contribute
+Extend = Callable[[dict[str, Any], PartIndex], None]  # extends the v2 document, given what the parts contribute
 _FORMAT = "6"  # to be incremented when a change of this package changes its documents
 
 
@@ -195,15 +195,15 @@ class OpenAPI:
         more = [self._piece(part, "v2", content_type) for parts in self._parts.values() for part in parts]
         document = v2.document(found, self._needed(found, more), self._server_version)
         if extend is not None:
-            extend(document, Brought({gv: [self._piece(part, "v2", JSON) for part in parts] for gv, parts in self._parts.items()}))
+            extend(document, PartIndex({gv: [self._piece(part, "v2", JSON) for part in parts] for gv, parts in self._parts.items()}))
         return pieces.gzipped("v2", document, more, content_type == JSON)
 
     @staticmethod
     def _needed(found: Iterable[Operation], more: Sequence[Piece]) -> dict[str, Schema]:
         """Return the built-in definitions that the operations and pieces need, except those that a piece replaces."""
         used = _named(found).union(*(piece.others for piece in more))
-        brought = frozenset[str]().union(*(piece.names for piece in more))
-        return {name: d for name, d in schemas.closure(sorted(used), schemas.definitions()).items() if name not in brought}
+        in_parts = frozenset[str]().union(*(piece.names for piece in more))
+        return {name: d for name, d in schemas.closure(sorted(used), schemas.definitions()).items() if name not in in_parts}
 
     def _piece(self, part: Part, document: str, content_type: str) -> Piece:
         """Return a part's contribution to a document of version "v2" or "v3"; it is encoded again only if it changed.

@@ -68,7 +68,7 @@ def gzipped(version: str, document: dict[str, Any], pieces: Sequence[Piece], jso
     return b"".join([*out, made.flush()])
 
 
-class Brought:
+class PartIndex:
     """Lookup in what parts contribute to the v2 document. ``made`` are the pieces of each group version, in JSON."""
 
     def __init__(self, made: dict[tuple[str, str], list[Piece]]) -> None:

@@ -221,7 +221,7 @@ def _issued(ctx: Context, spec: dict[str, Any], status: dict[str, Any]) -> list[
         return refuse("issued certificate chain must consist entirely of CERTIFICATE PEM blocks")
     try:
         leaf = x509.load_der_x509_certificate(blocks[0].der)
-        public, strange = public_key(leaf), _strange_names(leaf)
+        public, strange = public_key(leaf), _invalid_names(leaf)
     except unreadable():
         return refuse("leaf certificate does not parse as valid X.509")
     der = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
@@ -269,7 +269,7 @@ def _issued(ctx: Context, spec: dict[str, Any], status: dict[str, Any]) -> list[
     return []
 
 
-def _strange_names(leaf: Any) -> list[FieldError]:
+def _invalid_names(leaf: Any) -> list[FieldError]:
     """Names in the certificate that are none: DNS names with an empty label, addresses that no mail goes to."""
     from cryptography import x509
 

@@ -44,7 +44,7 @@ def _fits(scope: str, resource: str) -> bool:
     return True
 
 
-def _misfits(spec: dict[str, Any]) -> dict[str, int]:
+def _uncounted(spec: dict[str, Any]) -> dict[str, int]:
     """Return for each scope how many of the quota's standard resources it cannot count."""
     standard = [name for name in spec.get("hard") or () if is_standard_quota_resource(name)]
     return {scope: sum(not _fits(scope, name) for name in standard) for scope in SCOPES}
@@ -53,7 +53,7 @@ def _misfits(spec: dict[str, Any]) -> dict[str, int]:
 def _scopes(spec: dict[str, Any]) -> list[FieldError]:
     scopes = spec.get("scopes") or []
     errs: list[FieldError] = []
-    misfits = _misfits(spec)
+    misfits = _uncounted(spec)
     for scope in scopes:
         if scope not in SCOPES:
             errs.append(field.invalid("spec.scopes", scopes, "unsupported scope"))
@@ -70,7 +70,7 @@ def _selector(spec: dict[str, Any]) -> list[FieldError]:
         return []
     errs: list[FieldError] = []
     seen: set[str] = set()
-    misfits, shown = _misfits(spec), render("core.ScopeSelector", selector)
+    misfits, shown = _uncounted(spec), render("core.ScopeSelector", selector)
     for term in selector.get("matchExpressions") or ():
         scope, operator, values = term.get("scopeName") or "", term.get("operator") or "", term.get("values") or []
         if scope not in SCOPES:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
-from kas.observe.process import be_woken_soon
+from kas.observe.process import shorten_time_slice
 from kas.store._engine import Env, Event, Op, apply_batch
 from kas.store.errors import Busy, Closed, Conflict, Failed, Full, StoreError, Unknown
 from kas.store.lmdb import ballast
@@ -135,7 +135,7 @@ class Committer:
         return units, True
 
     def _run(self) -> None:
-        be_woken_soon()  # the disk wakes the thread several times per commit, while a busy loop competes for the CPU
+        shorten_time_slice()  # the disk wakes the thread several times per commit, while a busy loop competes for the CPU
         last = False
         while not last:
             units, last = self._take()

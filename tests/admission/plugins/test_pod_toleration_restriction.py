@@ -138,7 +138,7 @@ def test_tolerations_are_merged_in_linear_time():
         given = choice.choices(ALL, k=n % 25)
         assert pod_objects.merge_tolerations(given[: n % 7], given[n % 7 :]) == merged(given)
         asked = choice.choice(ALL)
-        assert pod_objects.Broadest(given).covers(asked) == any(pod_objects.tolerates_all_of(t, asked) for t in given)
+        assert pod_objects.TolerationIndex(given).covers(asked) == any(pod_objects.tolerates_all_of(t, asked) for t in given)
 
 
 def test_many_tolerations_are_compared_with_a_few(monkeypatch):

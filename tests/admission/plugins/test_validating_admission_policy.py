@@ -23,7 +23,7 @@ from kas.types.scheme import BUILTIN
 from tests.admission.admission_fakes import refused, turns_beside
 from tests.admission.policy_objects import Governed
 from tests.admission.webhook.hook_server import rule
-from tests.lines import lines_of
+from tests.linecount import executed_lines
 
 
 @pytest.fixture
@@ -546,8 +546,8 @@ def test_policies_for_other_resources_cost_nothing(governed):
     """30,000 held the loop for 70 ms at each change of one, and again at the next write of each resource."""
 
     def costs():
-        change = lines_of(lambda: governed.bind("b3", "p3", matchResources={}), "/kas/admission/")
-        return change, lines_of(governed.request().run, "/kas/admission/")
+        change = executed_lines(lambda: governed.bind("b3", "p3", matchResources={}), "/kas/admission/")
+        return change, executed_lines(governed.request().run, "/kas/admission/")
 
     assert governed.request().run()
     many(governed, 10, "secrets")

@@ -22,7 +22,7 @@ from tests import pki
 from tests.admission.admission_fakes import refused
 from tests.admission.webhook.hook_server import HookServer, reviewed, rule, webhook
 from tests.admission.webhook.running import Hooked
-from tests.lines import lines_of
+from tests.linecount import executed_lines
 from tests.tlsstub import TLSStub
 
 RESOURCE = "validatingwebhookconfigurations"
@@ -315,8 +315,8 @@ def test_conditions_of_many_webhooks_share_one_copy(hooked, hook, monkeypatch):
 
 def test_webhooks_for_other_resources_cost_nothing(hooked, hook):
     def costs():
-        change = lines_of(lambda: hooked.add(webhook(hook.client(), rules=[rule("secrets")]), name="c3"), "/kas/admission/")
-        return change, lines_of(hooked.request().run, "/kas/admission/")
+        change = executed_lines(lambda: hooked.add(webhook(hook.client(), rules=[rule("secrets")]), name="c3"), "/kas/admission/")
+        return change, executed_lines(hooked.request().run, "/kas/admission/")
 
     def many(count):
         for i in range(count):

@@ -1,4 +1,4 @@
-"""A webhook's server: TLS on 127.0.0.1, connections that stay open. What it is asked arrives in ``seen``, ``answers`` says what it says."""
+"""A webhook server: TLS on 127.0.0.1, with persistent connections. Requests arrive in ``seen``; ``answers`` are its responses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE_S = 60.0
 
 
 def reviewed(asked: dict[str, Any], allowed: bool = True, patch: Any = None, **more: Any) -> Answer:
-    """The answer to a review; ``patch`` are the operations of a JSON patch."""
+    """The response to a review; ``patch`` has the operations of a JSON patch."""
     response = {"uid": asked["body"]["request"]["uid"], "allowed": allowed}
     if patch is not None:
         response |= {"patch": base64.b64encode(json.dumps(patch).encode()).decode(), "patchType": "JSONPatch"}
@@ -33,8 +33,8 @@ def said(body: bytes, code: int = 200, **headers: str) -> Answer:
 
 
 class HookServer:
-    """A context manager. ``names`` are what its certificate is for besides 127.0.0.1; with ``client_ca`` only who shows a certificate of it
-    is heard."""
+    """A context manager. ``names`` are those in its certificate besides 127.0.0.1; with ``client_ca`` it requires a client certificate of
+    that CA."""
 
     def __init__(self, folder: Path, dns: str = "", client_ca: str = "") -> None:
         self.seen: list[dict[str, Any]] = []
@@ -44,7 +44,7 @@ class HookServer:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            wbufsize = -1  # an answer is one write, as Go's server makes it
+            wbufsize = -1  # a response is one write, as of Go's server
 
             def setup(self) -> None:
                 outer.connections += 1
@@ -85,7 +85,7 @@ class HookServer:
             daemon_threads = True
             request_queue_size = 256
 
-            def get_request(self) -> Any:  # the handshake is for the thread of the connection
+            def get_request(self) -> Any:  # the handshake is done in the thread of the connection
                 sock, address = super().get_request()
                 sock.settimeout(PATIENCE_S)
                 return tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False), address
@@ -98,15 +98,15 @@ class HookServer:
         self.url = f"https://127.0.0.1:{self.port}"
 
     def client(self, path: str = "/hook") -> dict[str, Any]:
-        """The clientConfig that leads here."""
+        """The clientConfig for this server."""
         return {"url": self.url + path, "caBundle": self.ca_bundle}
 
     def asked(self, **fields: Any) -> list[dict[str, Any]]:
-        """The requests of the reviews that came, those with these fields."""
+        """The requests of the reviews that arrived, those with these fields."""
         return [s["request"] for s in list(self.seen) if all(s["request"].get(k) == v for k, v in fields.items())]
 
     def wait_for(self, count: int, **fields: Any) -> None:
-        """Until so many such reviews have come."""
+        """Waits until so many such reviews have arrived."""
         end = time.monotonic() + PATIENCE_S
         while len(self.asked(**fields)) < count:
             assert time.monotonic() < end, f"{len(self.asked(**fields))} of {count} reviews came"
@@ -122,7 +122,7 @@ class HookServer:
 
 
 def webhook(client: dict[str, Any], name: str = "h.example.com", rules: Any = None, **more: Any) -> dict[str, Any]:
-    """A webhook of a configuration: of all writes of config maps, unless told otherwise."""
+    """A webhook of a configuration: for all writes of config maps, unless other rules are given."""
     rule = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "scope": "*"}
     return {
         "name": name, "clientConfig": client, "rules": rules or [rule], "sideEffects": "None", "admissionReviewVersions": ["v1"],
@@ -131,7 +131,7 @@ def webhook(client: dict[str, Any], name: str = "h.example.com", rules: Any = No
 
 
 def rule(*resources: str, groups: tuple[str, ...] = ("",), versions: tuple[str, ...] = ("v1",), **more: Any) -> dict[str, Any]:
-    """A rule about these resources."""
+    """A rule for these resources."""
     return {
         "operations": ["*"], "apiGroups": list(groups), "apiVersions": list(versions), "resources": list(resources), "scope": "*", **more
     }  # fmt: skip

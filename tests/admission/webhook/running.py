@@ -1,4 +1,4 @@
-"""A webhook plug-in alone, with real webhooks on 127.0.0.1."""
+"""A webhook plug-in in isolation, with real webhooks on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _numbers = itertools.count()
 
 
 class Hooked:
-    """``plugin`` of a server of nothing but objects; ``add`` configures webhooks."""
+    """``plugin`` on a fake server that only has objects; ``add`` configures webhooks."""
 
     def __init__(self, server: FakeServer, module: ModuleType, resource: str, **more: Any) -> None:
         self.server, self.resource, self.loop = server, resource, asyncio.new_event_loop()
@@ -30,7 +30,7 @@ class Hooked:
         self.server.store.drop(self.server.registries.of(GROUP, self.resource).key("", name))
 
     def request(self, *before: Any, **more: Any) -> Request:
-        """A request about a config map through the plug-in, ``before`` it other plug-ins."""
+        """Runs a request about a config map through the plug-in, after the plug-ins in ``before``."""
         obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1"}, "data": {"k": "v"}}
         return _Request(self.loop, *before, self.plugin, **{"resource": "configmaps", "kind": "ConfigMap", "obj": obj, **more})
 

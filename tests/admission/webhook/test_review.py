@@ -1,4 +1,4 @@
-"""What a webhook is sent, and what of its answer counts."""
+"""The reviews sent to webhooks, and how their responses are read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sent(a, told=None, version="v1"):
     return orjson.loads(Reviews(version, True).request(a, told, kind_of(a), UID, b'{"a":1}', None))
 
 
-def test_a_request():
+def test_the_review_of_a_request():
     got = sent(attributes(options={"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}))
     assert list(got) == ["kind", "apiVersion", "request"] and got["apiVersion"] == "admission.k8s.io/v1"
     kind, resource = {"group": "", "version": "v1", "kind": "Pod"}, {"group": "", "version": "v1", "resource": "pods"}
@@ -49,7 +49,7 @@ def test_another_version_and_a_subresource():
     assert got["subResource"] == got["requestSubResource"] == "scale" and got["requestResource"]["version"] == "v1"
 
 
-def test_a_webhook_that_is_asked_about_much():
+def test_a_request_shown_in_many_versions():
     reviews, a = Reviews("v1", True), attributes(name='a"b')
     for n in [*range(MAX_ABOUT + 1), 0, MAX_ABOUT]:
         told = Invocation("", f"v{n}", "pods", ("", f"v{n}", "Pod"))
@@ -75,12 +75,12 @@ def answer(version="v1", kind="AdmissionReview", **response):
 PATCH = base64.b64encode(b"[]").decode()
 
 
-def test_answers():
+def test_responses():
     got = review.response(answer(patch=PATCH, patchType="JSONPatch", warnings=["w", ""], auditAnnotations={"a": "b"}), "v1", UID, True)
     assert (got.allowed, got.patch, got.patch_type, got.warnings, got.annotations) == (True, b"[]", "JSONPatch", ["w"], {"a": "b"})
     got = review.response(answer(allowed=False, status={"message": "no", "code": 403}), "v1", UID, False)
     assert not got.allowed and (got.status["message"], got.status["code"]) == ("no", 403)
-    # v1beta1 said less: neither its uid nor the patch's type are looked at.
+    # v1beta1 has fewer requirements: the uid and the type of the patch are not checked.
     old = review.response(answer("v1beta1", uid="other", patch=PATCH), "v1beta1", UID, True)
     assert (old.patch, old.patch_type) == (b"[]", "JSONPatch")
     assert review.response(answer("v1beta1", patch=PATCH), "v1beta1", UID, False).patch == b""
@@ -95,7 +95,7 @@ def about(uid, **more):
     ({"allowed": False, "status": {"message": "no"}}, True), ({"allowed": False, "status": {"message": "u-7 is no"}}, False),
     ({"warnings": ["about u-7"]}, False), ({"auditAnnotations": {"k": "u-7"}}, False), ({"warnings": ["x" * MAX_KEPT]}, False),
 ])  # fmt: skip
-def test_the_same_answer_to_another_question_is_read_once(more, kept):
+def test_an_equal_response_to_another_request_is_parsed_once(more, kept):
     def said(uid):
         return orjson.dumps(more).replace(b"u-7", uid.encode())
 
@@ -108,12 +108,12 @@ def test_the_same_answer_to_another_question_is_read_once(more, kept):
     assert not other.allowed
 
 
-def test_what_was_answered_is_no_answer_to_another_question():
+def test_the_response_to_another_request_is_refused():
     reviews = Reviews("v1", False)
     assert reviews.response(about("u-7"), "u-7").allowed
     with pytest.raises(InvalidResponseError, match=r'expected response\.uid="u-8", got "u-7"'):
         reviews.response(about("u-7"), "u-8")
-    # Written in another way the uid is the same, and what is beside it is not.
+    # A uid that is escaped differently is equal, but the text beside it differs.
     escaped = about("u-7", allowed=False, status={"details": {"uid": "u-7"}}).replace(b'"u-7"', rb'"\u0075-7"', 1)
     assert reviews.response(escaped, "u-7").status["details"]["uid"] == "u-7"
     again = escaped.replace(b"u-7", b"u-8").replace(rb"\u0075-7", rb"\u0075-8")
@@ -133,7 +133,7 @@ def test_what_was_answered_is_no_answer_to_another_question():
     (answer(patch=PATCH, patchType="JSONPatch"), False, "validating webhook may not return response.patch"),
     (answer(patchType="JSONPatch"), False, "validating webhook may not return response.patchType"),
 ])  # fmt: skip
-def test_answers_to_something_else(body, mutating, says):
+def test_responses_with_another_uid_or_kind_are_refused(body, mutating, says):
     with pytest.raises(InvalidResponseError) as e:
         review.response(body, "v1", UID, mutating)
     assert str(e.value) == says
@@ -156,13 +156,13 @@ def test_answers_to_something_else(body, mutating, says):
     (b"{", "couldn't get version/kind; json parse error: unexpected end of JSON input"),
     (b"a: b: c", "yaml: "),
 ])  # fmt: skip
-def test_answers_that_are_no_reviews(body, says):
+def test_responses_that_are_no_reviews_are_refused(body, says):
     with pytest.raises(HookError) as e:
         review.response(body, "v1", UID, True)
     assert says in str(e.value)
 
 
-def test_bounds():
+def test_size_limits():
     got = review.response(answer(warnings=["x" * 10_000] * 1_000), "v1", UID, True)
     assert len(got.warnings) == review.MAX_WARNINGS and {len(w) for w in got.warnings} == {review.MAX_WARNING}
     assert review.annotation_key("h.example.com", "a") == "h.example.com/a"

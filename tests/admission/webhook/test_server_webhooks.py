@@ -1,4 +1,5 @@
-"""Webhooks of a running server with two workers: they are asked, obeyed, and cannot hurt more than their own requests."""
+"""Webhooks of a running server with two workers: they are called, their decisions are applied, and a bad one affects only its own
+requests."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def api(running):
 
 @pytest.fixture
 def space(api):
-    """A namespace of the test's own."""
+    """A namespace for this test alone."""
     name = f"ns{next(_numbers)}"
     assert api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})[0] == 201
     return name
@@ -38,8 +39,8 @@ def space(api):
 
 @pytest.fixture
 def configure(api, space):
-    """``configure(webhook, …)`` makes a validating configuration about the test's namespace, with ``path=MUTATING`` a mutating one; they go
-    with the test."""
+    """``configure(webhook, …)`` creates a validating configuration for the test's namespace, with ``path=MUTATING`` a mutating one; they
+    are deleted after the test."""
     made = []
 
     def make(*hooks, path=VALIDATING, name=""):
@@ -59,7 +60,7 @@ def config_map(name: str, **data: str) -> dict:
     return {"metadata": {"name": name}, "data": data}
 
 
-def test_what_is_validated_is_what_is_stored(api, space, configure, hook):
+def test_the_validated_object_is_the_stored_one(api, space, configure, hook):
     def mutate(asked):
         return reviewed(asked, patch=[{"op": "add", "path": "/data/b", "value": "2"}, {"op": "add", "path": "/nobody", "value": {"a": 1}}])
 
@@ -72,12 +73,12 @@ def test_what_is_validated_is_what_is_stored(api, space, configure, hook):
     assert "uid" not in mutated["object"]["metadata"] and mutated["object"]["data"] == {"a": "1"}
     shown = {**stored, "metadata": {k: v for k, v in stored["metadata"].items() if k != "resourceVersion"}}
     assert validated["object"] == shown
-    # Who applied it owns what he sent, not what the webhook added.
+    # The applier owns the fields it sent, not those that the webhook added.
     assert stored["metadata"]["managedFields"][0]["fieldsV1"] == {"f:data": {".": {}, "f:a": {}}}
 
 
-def test_what_is_shown_of_an_update_is_what_is_read(api, space, configure, hook):
-    """Byte by byte, as what is stored is shown without being written once more."""
+def test_an_update_is_shown_to_webhooks_as_it_would_be_read(api, space, configure, hook):
+    """Byte by byte, as a stored object is shown without being encoded again."""
     path = f"/api/v1/namespaces/{space}/configmaps/a"
     given = {"metadata": {"name": "a", "annotations": {"b": "", "a": "<é>"}}, "data": {"k": "1"}}
     before = api("POST", f"/api/v1/namespaces/{space}/configmaps", given)[1]
@@ -88,15 +89,15 @@ def test_what_is_shown_of_an_update_is_what_is_read(api, space, configure, hook)
         assert code == 200
         (asked,) = hook.asked(operation="UPDATE")
         assert json.dumps(asked["oldObject"]) == json.dumps(before)
-        # Only the storage takes the link off, which a dry run does not come to.
+        # Only the storage removes selfLink, which a dry run does not reach.
         shown = {**asked["object"], "metadata": {k: v for k, v in asked["object"]["metadata"].items() if query or k != "selfLink"}}
         same = {**after, "metadata": {**after["metadata"], "resourceVersion": before["metadata"]["resourceVersion"]}}
         assert json.dumps(shown) == json.dumps(same)
     assert json.dumps(api("GET", path)[1]) == json.dumps(after) and "selfLink" not in after["metadata"]
 
 
-def test_a_lost_race_is_shown_anew(api, space, configure, hook):
-    """What was shown of the attempt before is not what is stored."""
+def test_after_a_conflict_webhooks_are_called_again(api, space, configure, hook):
+    """What they were shown in the first attempt is not what is stored."""
     path = f"/api/v1/namespaces/{space}/configmaps/a"
     api("POST", f"/api/v1/namespaces/{space}/configmaps", config_map("a", k="1"))
     configure(webhook(hook.client()))
@@ -127,16 +128,16 @@ def test_a_configuration_counts_in_every_worker_at_once(running, api, space, con
         assert Client(running)("POST", path, config_map("a"))[0] == 201
 
 
-def test_connections_stay_open(api, space, configure, hook):
+def test_connections_are_reused(api, space, configure, hook):
     configure(webhook(hook.client("/kept")))
     before = hook.connections
     for i in range(10):
         assert api("POST", f"/api/v1/namespaces/{space}/configmaps", config_map(f"a{i}"))[0] == 201
-    assert len(hook.seen) == 10 and hook.connections - before <= 2  # one in each worker that was asked
+    assert len(hook.seen) == 10 and hook.connections - before <= 2  # one for each worker that called it
 
 
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
-def test_answers_that_are_none(api, space, configure, hook, policy):
+def test_invalid_responses(api, space, configure, hook, policy):
     answers = {
         "redirect": (said(b"", 307, Location=hook.url + "/elsewhere"),
                      "the server responded with the status code 307 but did not return more information"),
@@ -180,7 +181,7 @@ def test_a_webhook_that_is_down(api, space, configure, hook):
     ([{"op": "replace", "path": "/metadata/namespace", "value": "other"}], "Fail", 400, "does not match"),
     ([{"op": "add", "path": "/data/a.b~1c", "value": "x"}], "Fail", 422, "Invalid value"),
 ])  # fmt: skip
-def test_patches_that_do_not_fit(api, space, configure, hook, patch, policy, code, text):
+def test_patches_that_do_not_apply(api, space, configure, hook, patch, policy, code, text):
     hook.answers = lambda asked: reviewed(asked, patch=patch)
     configure(webhook(hook.client(), failurePolicy=policy), path=MUTATING)
     got, answer = api("POST", f"/api/v1/namespaces/{space}/configmaps", config_map("a", a="1"))
@@ -188,15 +189,15 @@ def test_patches_that_do_not_fit(api, space, configure, hook, patch, policy, cod
     assert api("GET", f"/api/v1/namespaces/{space}/configmaps/a")[0] == (200 if code == 201 else 404)
 
 
-def test_a_patch_may_rename_what_is_created(api, space, configure, hook):
+def test_a_patch_may_rename_a_new_object(api, space, configure, hook):
     hook.answers = lambda asked: reviewed(asked, patch=[{"op": "replace", "path": "/metadata/name", "value": "b"}])
     configure(webhook(hook.client()), path=MUTATING)
     code, stored = api("POST", f"/api/v1/namespaces/{space}/configmaps", config_map("a"))
     assert (code, stored["metadata"]["name"]) == (201, "b")
 
 
-def test_a_custom_object_that_a_patch_made_another_kind(api, space, configure, hook):
-    """Custom objects are not read as a kind: their validation says what they may be called."""
+def test_a_patch_that_changes_the_kind_of_a_custom_object(api, space, configure, hook):
+    """Custom objects are not decoded as a kind: their validation limits the kind they may have."""
     group = f"{space}.example.com"
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     versions = [{"name": "v1", "served": True, "storage": True, "schema": schema}]
@@ -213,7 +214,7 @@ def test_a_custom_object_that_a_patch_made_another_kind(api, space, configure, h
     assert (code, answer["message"]) == (422, f'Gadget.{group} "a" is invalid: kind: Invalid value: "Gadget": must be Widget')
 
 
-def test_a_webhook_that_hangs_holds_nobody_else_up(running, api, space, configure, hook):
+def test_a_webhook_that_hangs_delays_no_other_requests(running, api, space, configure, hook):
     release = threading.Event()
 
     def hang(asked):
@@ -243,9 +244,9 @@ def test_a_webhook_that_hangs_holds_nobody_else_up(running, api, space, configur
     assert codes == [201] * 40
 
 
-def test_five_hundred_writers_wait_for_nobody_but_the_webhook_that_hangs(running, api, space, configure, hook, tmp_path):
-    """Two backends hang, whatever they are asked: each holds its share of the server, which goes on for others and for a third backend;
-    what is too much for a share is answered by the failure policy."""
+def test_500_writers_wait_only_for_the_webhook_that_hangs(running, api, space, configure, hook, tmp_path):
+    """Two backends never answer: each takes its share of the server, which continues for other requests and for a third backend; requests
+    beyond a share get the result of the failure policy."""
     release, third = threading.Event(), hook
 
     def hang(asked):
@@ -275,7 +276,7 @@ def test_five_hundred_writers_wait_for_nobody_but_the_webhook_that_hangs(running
             second.wait_for(20)
             for i in range(20):
                 while (code := api("POST", f"/api/v1/namespaces/{space}/configmaps", config_map(f"a{i}"))[0]) == 429:
-                    time.sleep(0.05)  # the server's own limit of writes, which the writers fill
+                    time.sleep(0.05)  # the server's own limit of writes, which the writers reach
                 assert code == 201
             assert len(third.seen) >= 20
         finally:
@@ -292,7 +293,7 @@ def test_a_late_webhook_fails(api, space, configure, hook):
     try:
         code, e = api("POST", f"/api/v1/namespaces/{space}/configmaps", config_map("a"))
         assert code == 500 and e["message"].endswith(f'Post "{hook.url}/late?timeout=1s": context deadline exceeded')
-        # Within the request's own time, which ends first here; its answer is written as upstream's filter does.
+        # Within the request's own timeout, which ends first here; the response is upstream's timeout filter's.
         r = api.raw("POST", f"/api/v1/namespaces/{space}/configmaps?timeout=100ms", config_map("a"))
         assert (r.status_code, r.headers["Content-Type"]) == (504, "text/plain; charset=utf-8")
         assert r.json()["reason"] == "Timeout" and "kind" not in r.json()
@@ -300,7 +301,7 @@ def test_a_late_webhook_fails(api, space, configure, hook):
         release.set()
 
 
-def test_objects_of_another_version_are_shown_in_the_rules_version(api, space, configure, hook):
+def test_objects_are_converted_to_the_version_of_the_rule(api, space, configure, hook):
     change = [{"op": "replace", "path": "/spec/maxReplicas", "value": 7}]
     hook.answers = lambda asked: reviewed(asked, patch=change if asked["path"].startswith("/m") else None)
     scalers = rule("horizontalpodautoscalers", groups=("autoscaling",), versions=("v2",))
@@ -319,7 +320,7 @@ def test_objects_of_another_version_are_shown_in_the_rules_version(api, space, c
     assert hook.asked()[1]["object"]["spec"]["maxReplicas"] == 7
 
 
-def test_pods_pass_a_webhook_and_every_plug_in_twice(api, space, configure, hook):
+def test_pods_pass_a_webhook_and_every_plugin_twice(api, space, configure, hook):
     """A changed object runs through all mutating plug-ins again, and stays valid."""
     assert api("POST", f"/api/v1/namespaces/{space}/serviceaccounts", {"metadata": {"name": "default"}})[0] == 201
     limits = {"limits": [{"type": "Container", "defaultRequest": {"cpu": "1"}, "default": {"cpu": "2"}}]}
@@ -332,14 +333,14 @@ def test_pods_pass_a_webhook_and_every_plug_in_twice(api, space, configure, hook
     code, pod = api("POST", f"/api/v1/namespaces/{space}/pods", sent)
     assert code == 201, pod
     assert [c["name"] for c in pod["spec"]["containers"]] == ["c", "side"]
-    # The second turn of LimitRanger and ServiceAccount saw the new container; the webhook, which does not want to, was not asked again.
+    # The second run of LimitRanger and ServiceAccount saw the new container; the webhook, which did not ask for it, was not called again.
     assert [c["resources"]["requests"] for c in pod["spec"]["containers"]] == [{"cpu": "1"}] * 2
     assert [len(c["volumeMounts"]) for c in pod["spec"]["containers"]] == [1, 1]
     assert len(hook.seen) == 1
 
 
-def test_by_service(api, space, configure, tmp_path):
-    """Reached at the Service's external name, under the Service's own."""
+def test_webhooks_behind_a_service(api, space, configure, tmp_path):
+    """Reached at the Service's external name, with the Service's own as server name."""
     with HookServer(tmp_path, f"hook.{space}.svc") as hook:
         service = {"metadata": {"name": "hook"}, "spec": {"type": "ExternalName", "externalName": "localhost"}}
         assert api("POST", f"/api/v1/namespaces/{space}/services", service)[0] == 201
@@ -356,7 +357,7 @@ def test_by_service(api, space, configure, tmp_path):
         )  # fmt: skip
 
 
-def test_warnings_come_with_the_answer(api, space, configure, hook):
+def test_warnings_are_returned_with_the_response(api, space, configure, hook):
     hook.answers = lambda asked: reviewed(asked, warnings=["mind this", "", "x" * 5000, *(f"w{i}" for i in range(3000))])
     configure(webhook(hook.client()))
     r = api.raw("POST", f"/api/v1/namespaces/{space}/configmaps", config_map("a"))
@@ -365,8 +366,8 @@ def test_warnings_come_with_the_answer(api, space, configure, hook):
     assert told[0] == '299 - "mind this"' and told[1] == f'299 - "{"x" * 256}"' and told[2] == '299 - "w0"' and len(told) < 100
 
 
-def test_what_each_verb_tells(api, space, configure, hook):
-    """Names, options and objects of every verb that writes; a Scale without the parent's managers, a review that is only answered."""
+def test_the_review_of_each_verb(api, space, configure, hook):
+    """Names, options and objects of every verb that writes; a Scale without its parent's managers, a review that is not stored."""
     scaled = rule("deployments/scale", "deployments", groups=("apps",))
     reviews = rule("localsubjectaccessreviews", groups=("authorization.k8s.io",))
     configure(webhook(hook.client("/told"), rules=[rule("configmaps"), scaled, reviews]))
@@ -413,7 +414,7 @@ def test_metrics(api, space, configure, hook):
         'apiserver_admission_webhook_fail_open_count{name="open.example.com",type="admit"} 2',
     ]
     end = time.monotonic() + PATIENCE_S
-    while True:  # the other worker's numbers are a moment old
+    while True:  # the other worker's metrics are published a moment later
         text = api.raw("GET", "/metrics").text
         missing = [line for line in wanted if line not in text]
         if not missing:
@@ -422,8 +423,8 @@ def test_metrics(api, space, configure, hook):
         time.sleep(0.1)
 
 
-def test_time_of_webhooks_is_not_the_servers(api, space, configure, hook):
-    """``apiserver_request_sli_duration_seconds`` has it not, ``apiserver_request_duration_seconds`` has."""
+def test_latency_of_webhooks_is_not_part_of_the_sli(api, space, configure, hook):
+    """``apiserver_request_sli_duration_seconds`` excludes it, ``apiserver_request_duration_seconds`` includes it."""
 
     def others() -> float:
         text = api.raw("GET", "/metrics").text
@@ -443,6 +444,6 @@ def test_time_of_webhooks_is_not_the_servers(api, space, configure, hook):
     configure(webhook(hook.client(), "slow.example.com"), path=MUTATING)
     end, before = time.monotonic() + PATIENCE_S, others()
     assert api("POST", f"/api/v1/namespaces/{space}/configmaps", config_map("good"))[0] == 201
-    while others() < before + 0.4:  # the other worker's numbers are a moment old
+    while others() < before + 0.4:  # the other worker's metrics are published a moment later
         assert time.monotonic() < end
         time.sleep(0.1)

@@ -19,9 +19,9 @@ class Handshake:
     def __init__(self, client: str, seen: list[str], clock: list[float]) -> None:
         self.client, self._seen, self._clock = client, seen, clock
 
-    def shake(self) -> None:
+    def handshake(self) -> None:
         self._seen.append(self.client)
-        self._clock[0] += handshakes.TURN_S / 2
+        self._clock[0] += handshakes.BUDGET_S / 2
 
 
 @pytest.fixture
@@ -66,12 +66,12 @@ def test_accepting_is_bounded_by_the_time_slice(tmp_path, monkeypatch):
     """A thousand connections that wait in the kernel do not block the loop."""
     async def test():
         async with scene(tmp_path) as s:
-            monkeypatch.setattr(process, "TURN_S", 0.0)
+            monkeypatch.setattr(process, "BUDGET_S", 0.0)
             s.front.loop.remove_reader(s.front._listening.fileno())
             held = [socket.create_connection(("127.0.0.1", s.port)) for _ in range(5)]
             s.front._accept()
             assert s.front._open == 0
-            monkeypatch.setattr(process, "TURN_S", handshakes.TURN_S)
+            monkeypatch.setattr(process, "BUDGET_S", handshakes.BUDGET_S)
             s.front._accept_again()
             await until(lambda: s.front._open == 5)
             for one in held:

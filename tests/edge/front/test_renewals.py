@@ -12,7 +12,7 @@ import pytest
 
 from kas.edge.front import tls
 from kas.edge.front.tls import Renewals
-from tests import need
+from tests import prerequisites
 from tests.edge.front.test_relay import run, scene
 
 POINTER = ctypes.c_void_p
@@ -25,7 +25,7 @@ class Client:
     def __init__(self, port: int) -> None:
         self._lib = ctypes.CDLL(_ssl.__file__)
         if not hasattr(self._lib, "SSL_key_update"):
-            need.give_up("no OpenSSL that can be reached below Python's")
+            prerequisites.give_up("no OpenSSL that can be reached below Python's")
         for name in ("TLS_client_method", "SSL_CTX_new", "SSL_new"):
             getattr(self._lib, name).restype = POINTER
         self._socket = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Audit policies: what is wrong with them, and what they decide."""
+"""Audit policies: their errors, and their decisions."""
 
 from kas.audit.policy import AuditPolicy, validate
 from kas.auth.user import UserInfo

@@ -1,4 +1,4 @@
-"""CEL expressions: what they compile to, come to and cost."""
+"""CEL expressions: types, values and costs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Continue tokens: what is in them, and what is none."""
+"""Continue tokens: their contents, and invalid ones."""
 
 from kas.store import continuetoken
 

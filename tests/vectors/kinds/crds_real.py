@@ -1,6 +1,7 @@
 """crds-real: definitions of well-known projects and their objects, on descriptors made from every version's schema.
 
-What the answers say of metadata, which the registry validates, and of deprecated versions is left out; so is what is no object of them.
+Left out are errors about metadata, which the registry validates, warnings of deprecated versions, and samples that are no objects of the
+definitions.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def check(vector, group):
 
 
 def delta(sent, stored, path=()):
-    """What is other than was sent, metadata aside: path -> value, null for what is gone."""
+    """The differences from what was sent, without metadata: path -> value, null for a removed field."""
     if isinstance(sent, dict) and isinstance(stored, dict):
         keys = [key for key in {**sent, **stored} if path or key != "metadata"]
         parts = [delta(sent[k], stored[k], (*path, k)) if k in sent and k in stored else {(*path, k): stored.get(k)} for k in keys]

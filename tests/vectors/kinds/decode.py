@@ -1,6 +1,6 @@
-"""decode: bodies of built-in kinds as a create reads them: the object as JSON, what is warned of, or the text of the 400.
+"""decode: bodies of built-in kinds as a create decodes them: the object as JSON, the warnings, or the text of the 400.
 
-Recorded without defaults, and without the scheme's own texts: the real decoder worked on client-go's scheme.
+Recorded without defaults, and without the scheme's own texts: the real decoder used client-go's scheme.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Field selectors: which labels a resource has."""
+"""Field selectors: the field labels of each resource."""
 
 from kas.types.fieldlabels import FieldLabelError, convert_field_label
 from kas.types.scheme import BUILTIN

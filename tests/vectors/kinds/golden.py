@@ -33,12 +33,12 @@ def check(vector: dict, group: list[dict]) -> None:
     canonical = encode_json(kind.type, typed)
     assert pretty_json(canonical).decode() == given["json"]
     protobuf = base64.b64decode(want["protobuf"])
-    if "kind" not in kind.type.by_name:  # a WatchEvent says nowhere what it is, nor does its envelope
+    if "kind" not in kind.type.by_name:  # neither a WatchEvent nor its envelope has a kind
         assert envelope("", "", encode_protobuf(kind.type, typed)) == protobuf
     else:
         assert encode_protobuf(kind.type, typed, api_version=kind.api_version, kind=kind.kind) == protobuf
         assert transcode_json_to_protobuf(kind.type, canonical, api_version=kind.api_version, kind=kind.kind) == protobuf
-    if (typed.get("metadata") or {}).get("creationTimestamp"):  # not a list: what an object's record is made of
+    if (typed.get("metadata") or {}).get("creationTimestamp"):  # not a list: the record of an object
         *parts, message = encode_stored(kind.type, typed, least=0)
         assert tuple(parts) == encode_json_split(kind.type, typed)
         assert message == encode_protobuf(kind.type, {**typed, "metadata": {**typed["metadata"], "resourceVersion": ""}})

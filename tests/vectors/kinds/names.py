@@ -37,7 +37,7 @@ FIELDS = {
     "ipLegacy": lambda p, t: ipchecks.validate_legacy_ip(p, t, strict=False),
     "ipLegacyStrict": lambda p, t: ipchecks.validate_legacy_ip(p, t, strict=True),
 }
-# No field has these rules: the names of variables are the relaxed ones since 1.34, for good.
+# No field has these rules: names of variables follow the relaxed ones since 1.34, permanently.
 NOWHERE = {"envVarName", "domainPrefixedKey"}
 RULES = {
     "dnsSubdomain": names.dns_subdomain,

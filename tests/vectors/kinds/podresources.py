@@ -1,4 +1,4 @@
-"""podresources: what a pod counts for quotas, with what its status says, and what for limits, without."""
+"""podresources: the resources of a pod for quotas, which include those in its status, and for limits, which do not."""
 
 from __future__ import annotations
 

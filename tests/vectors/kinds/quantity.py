@@ -50,7 +50,7 @@ def check_arithmetic(a: quantity.Quantity, b: quantity.Quantity, want: dict) -> 
 
 
 def digits(q: quantity.Quantity) -> Decimal:
-    """The digits it keeps."""
+    """The significant digits of a quantity."""
     return Decimal((q.unscaled < 0, tuple(map(int, str(abs(q.unscaled)))), -q.scale))
 
 

@@ -1,4 +1,4 @@
-"""What a method and a URL ask for."""
+"""The attributes of a request, by its method and URL."""
 
 from urllib.parse import unquote, urlsplit
 
@@ -6,7 +6,7 @@ from kas.request.requestinfo import Query, RequestInfoError, parse
 
 
 def check(vector, group):
-    # The recorded answers took a whole URL: behind "//" stands an authority. The HTTP server hands on a decoded path.
+    # The recorded answers parsed a whole URL: an authority follows "//". The HTTP server passes a decoded path.
     url = urlsplit(vector["in"]["url"])
     want, error = vector["out"], None
     try:

@@ -1,4 +1,4 @@
-"""scalars: JSON text of Time, MicroTime, Duration and IntOrString, seen as fields of real types."""
+"""scalars: JSON text of Time, MicroTime, Duration and IntOrString, as fields of real types."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check(vector: dict, group: list[dict]) -> None:
     if want["error"] is not None:
         with pytest.raises(DecodeError) as caught:
             decode(type, {field: value}, f'{{"{field}":{text}}}'.encode())
-        # The field's place in its struct is named here; the vector decodes the bare value.
+        # The path of the field in its struct is given here; the vector decodes the bare value.
         plain = f"Go struct field {type.kind_name}.{field} of type"
         assert str(caught.value).replace(plain, "Go value of type") == want["error"]
         return None
@@ -66,4 +66,4 @@ def check_duration(value: object, want: dict) -> None:
 
 
 def check_int_or_string(value: int | str, want: dict) -> None:
-    assert str(value) == want["string"]  # what it is worth as a number or a percentage is the controllers' business
+    assert str(value) == want["string"]  # controllers compute its value as a number or a percentage

@@ -1,4 +1,4 @@
-"""Label and field selectors: read as requests bring them, matched by the store as it lists."""
+"""Label and field selectors: parsed as in requests, matched by the store as it lists."""
 
 import atexit
 import functools
@@ -13,7 +13,7 @@ from kas.store import Op, build_record, open_store
 
 @functools.cache
 def store():
-    """A store of this module's own."""
+    """A store for this module alone."""
     directory = tempfile.TemporaryDirectory()
     opened = open_store(directory.name, sync=False)
     atexit.register(lambda: (opened.close(), directory.cleanup()))
@@ -21,7 +21,7 @@ def store():
 
 
 def listed(options, sets: list[dict], name: str) -> list[bool]:
-    """Which of some objects a list with these options has; ``name`` says whether the sets are their labels or fields."""
+    """The objects that a list with these options has; ``name`` says whether the sets are their labels or fields."""
     prefix = f"/registry/{store().revision}/"
     keys = [f"{prefix}{i:04}" for i in range(len(sets))]
     for key, one in zip(keys, sets, strict=True):

@@ -1,8 +1,8 @@
-"""strategy/create and strategy/update: what the registry stores, refuses and warns of.
+"""strategy/create and strategy/update: the objects that the registry stores, its refusals and warnings.
 
 Objects come in as bodies of requests do, and the real pipeline runs: decode, default, convert, prepare, validate, warn, canonicalize.
-Values kube-apiserver drew at random or from its clock (a LimitRange's generated name, a volume's phase transition time) are compared by
-shape.
+Values that kube-apiserver generated at random or from its clock (a LimitRange's generated name, a volume's phase transition time) are
+compared by their form.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def run(vector) -> dict:
 
 
 def sent(resource, obj: dict) -> dict:
-    """The object as a request brings it, in the version it is stored as. Raises BodyError."""
+    """The object as a request sends it, in the version that it is stored in. Raises BodyError."""
     request = Request("POST", "/", "", [JSON_TYPE], json.dumps(obj).encode())
     kind = BUILTIN.kind(resource.group, resource.version, resource.kind)
     return pipeline.to_storage(resource, decode_body(request, kind, field_validation="Ignore"))
 
 
 def written(resource, given: dict, ctx: Context) -> dict:
-    """What comes of writing ``given["object"]``, over ``given["oldObject"]`` when there is one."""
+    """The result of writing ``given["object"]``, over ``given["oldObject"]`` when there is one."""
     try:
         obj = sent(resource, given["object"])
         if "oldObject" in given:
@@ -63,7 +63,7 @@ def written(resource, given: dict, ctx: Context) -> dict:
 
 
 def mask(got: dict, want: dict) -> None:
-    """Replace what cannot be equal by what was expected, when it has the right shape."""
+    """Replaces values that cannot be equal by the expected ones, if they have the right form."""
     got_meta, want_meta = got.get("metadata", {}), want.get("metadata", {})
     if UUID.match(want_meta.get("name", "")) and UUID.match(got_meta.get("name", "")):
         got_meta["name"] = want_meta["name"]

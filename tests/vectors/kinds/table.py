@@ -9,7 +9,7 @@ from kas.registry import printing as printers
 from kas.registry.pipeline import apply_defaults
 from kas.types.scheme import BUILTIN, decode
 
-# How kube-apiserver names the internal type of a kind without a printer.
+# The name that kube-apiserver has for the internal type of a kind without a printer.
 _PACKAGES = {"": "core", "rbac.authorization.k8s.io": "rbac"}
 NOW = 1_790_000_000.0  # ages in the recorded answers are whole years or unknown
 
@@ -36,6 +36,6 @@ def check(vector, group):
         now = parse_time(obj["spec"]["taint"].get("timeAdded")) or NOW
     made = printers.table((api_group, version, resource.kind), [obj], now=now, include_object="None")
     if made["columnDefinitions"] != columns:
-        return  # upstream has a printer that the resource does not use: there is no row that anybody could ask for
+        return  # upstream has a printer that the resource does not use: no client can get such a row
     row = made["rows"][0]
     assert [{"cells": row["cells"], "conditions": row.get("conditions")}] == vector["out"]["rows"]

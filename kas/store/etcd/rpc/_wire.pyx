@@ -591,7 +591,7 @@ cdef class Calls:
         """See asyncio."""
         self._http2.feed(data)
         if self._greeting or (self._http2.held and self._answering is None and not self._http2.closed):
-            self._heed()
+            self._handle_received()
         self._flush()
 
     cpdef _flush(self):

@@ -134,14 +134,14 @@ class Following:
     def send(self, message: bytes) -> None:
         """Sends another message, if the stream is still open."""
         self._to_send.append(message)
-        self._stir()
+        self._interrupt()
 
     def cancel(self) -> None:
         """Ends the stream: the iterating thread gets ``RpcError``. Idempotent."""
         self._cancelled = True
-        self._stir()
+        self._interrupt()
 
-    def _stir(self) -> None:
+    def _interrupt(self) -> None:
         with self._lock:
             if not self._closed:
                 with contextlib.suppress(BlockingIOError):  # enough wake-ups are pending
@@ -190,7 +190,7 @@ class Following:
             self._try = len(ready) != 1
             if ready:
                 os.read(self._woken, 65536)
-                self._stirred()
+                self._interrupted()
             else:
                 self._silent()
         except OSError as e:
@@ -223,7 +223,7 @@ class Following:
             self._socket.sendall(out[sent:])
             self._socket.settimeout(0)
 
-    def _stirred(self) -> None:
+    def _interrupted(self) -> None:
         if self._cancelled:
             self._http2.cancel(self._stream, RpcError(Code.CANCELLED, "it was cancelled"))
         with contextlib.suppress(IndexError):

@@ -129,7 +129,7 @@ class Looped(Calls, asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._flush()
 
-    def _heed(self) -> None:
+    def _handle_received(self) -> None:
         """Handles received data that may have been the greeting, or pings that are not answered yet."""
         if self._greeting and self._http2.ready:
             self._greeting = False

@@ -1,4 +1,4 @@
-"""Command lines: what keeps a server from starting, in its words, or that nothing does."""
+"""Command lines: the errors that keep a server from starting, in upstream's words, or that there are none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def base() -> dict:
 
 
 def findings(flags: list[str], directory: str) -> tuple[list[str], list[str]]:
-    """What ``kas serve`` has against the flags: what is wrong with them, and what kas does not have."""
+    """The errors of ``kas serve`` about the flags: invalid values, and flags that kas does not have."""
     options, errors = read([flag.replace("${dir}", directory) for flag in flags])
     found = [*errors, *unusable(options)]
     return [text for text in found if LACKS not in text], [text for text in found if LACKS in text]
@@ -35,7 +35,7 @@ def check(vector, group):
         wrong, lacking = findings(given["flags"], directory)
         # Every case has flags of the setup that kas refuses.
         more = set(lacking) - set(findings(base()["flags"], directory)[1])
-        # The recording knows the folder as <dir>, the program by its own name, and took the word "none" for a name.
+        # The recording has <dir> for the directory and the program's own name, and took the word "none" for a name.
         said = aggregate(wrong).replace(directory, "<dir>").replace('"kas serve"', '"kube-apiserver"')
     assert said == want.get("error", "").replace("<ns>", "none")
     if want.get("starts"):

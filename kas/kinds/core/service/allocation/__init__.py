@@ -120,7 +120,7 @@ class ServiceAllocator:
         now, found = self.store.range(self.cidrs.root).records, {}
         for r in now:
             at = r.key, r.revision
-            found[at] = before[at] if at in before else addresses.said(object_of(r))
+            found[at] = before[at] if at in before else addresses.ranges_of(object_of(r))
         if found.keys() != before.keys():
             known = addresses.together(found.values())
             self._known = found, known

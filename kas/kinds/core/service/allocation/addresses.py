@@ -80,10 +80,10 @@ def is_ready(cidr: dict[str, Any]) -> bool:
 
 def ranges(cidrs: list[dict[str, Any]]) -> list[Range]:
     """Return the ranges of all ServiceCIDR objects, as ``together``."""
-    return together(map(said, cidrs))
+    return together(map(ranges_of, cidrs))
 
 
-def said(cidr: dict[str, Any]) -> list[Range]:
+def ranges_of(cidr: dict[str, Any]) -> list[Range]:
     """Return the ranges of one ServiceCIDR object, without IPv6 ranges that are too large."""
     ready = is_ready(cidr)
     return [Range(network, ready) for network in networks(cidr) if network.version == 4 or network.prefixlen >= SHORTEST_V6_PREFIX]

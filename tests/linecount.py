@@ -8,12 +8,12 @@ from types import FrameType
 from typing import Any
 
 
-def lines_of(work: Callable[[], object], room: str) -> int:
-    """Returns how many lines of the modules whose paths contain ``room`` are executed by ``work``."""
+def executed_lines(work: Callable[[], object], path: str) -> int:
+    """Returns how many lines of the modules whose paths contain ``path`` are executed by ``work``."""
     lines = 0
 
     def entered(frame: FrameType, what: str, arg: object) -> Any:
-        return counted if room in frame.f_code.co_filename else None
+        return counted if path in frame.f_code.co_filename else None
 
     def counted(frame: FrameType, what: str, arg: object) -> Any:
         nonlocal lines

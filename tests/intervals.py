@@ -17,6 +17,6 @@ _SET = (
 )
 
 
-def sooner(*given: str) -> tuple[str, ...]:
-    """Returns a ``prefix`` of KasServer: ``sooner("kas.supervisor.LOOK_EVERY_S=0.1")``. A name that the module lacks ends the server."""
+def shorter_intervals(*given: str) -> tuple[str, ...]:
+    """A ``prefix`` for KasServer: ``shorter_intervals("kas.supervisor.LOOK_EVERY_S=0.1")``. An unknown name ends the server."""
     return sys.executable, "-c", _SET, ",".join(given)

@@ -27,7 +27,7 @@ CIDR_REPORTER = "kubernetes-service-cidr-controller"
 log = logging.getLogger("kas.controllers")
 
 
-class Essentials:
+class BootstrapController:
     """Restores deleted or changed objects; ``service_ranges`` is what the default ServiceCIDR should contain."""
 
     name = "bootstrap-controller"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests import need
+from tests import prerequisites
 
 skipped, failed = pytest.skip.Exception, pytest.fail.Exception
 
@@ -13,17 +13,17 @@ skipped, failed = pytest.skip.Exception, pytest.fail.Exception
 @pytest.mark.parametrize(
     ("ask", "what"),
     [
-        (lambda: need.program("no-such-program", "package p"), "no no-such-program on PATH \\(package p\\)"),
-        (lambda: need.module("no_such_module"), "no_such_module cannot be imported"),
-        (lambda: need.give_up("no answers"), "no answers"),
+        (lambda: prerequisites.program("no-such-program", "package p"), "no no-such-program on PATH \\(package p\\)"),
+        (lambda: prerequisites.module("no_such_module"), "no_such_module cannot be imported"),
+        (lambda: prerequisites.give_up("no answers"), "no answers"),
     ],
 )
 def test_missing(monkeypatch, in_ci, ends, ask, what):
-    monkeypatch.setattr(need, "IN_CI", in_ci)
+    monkeypatch.setattr(prerequisites, "IN_CI", in_ci)
     with pytest.raises(ends, match=what):
         ask()
 
 
 def test_present_prerequisites_are_returned():
-    assert need.module("json").loads("1") == 1
-    assert need.program("sh", "any system").endswith("/sh")
+    assert prerequisites.module("json").loads("1") == 1
+    assert prerequisites.program("sh", "any system").endswith("/sh")

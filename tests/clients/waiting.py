@@ -1,4 +1,4 @@
-"""Conversations that go on when what was written has taken effect, however long that takes, not after the seconds that were recorded."""
+"""Conversations that continue when a write has taken effect, however long that takes, and not after the recorded number of seconds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ACCEPTED_S = 60
 
 
 def accepted(connection: Connection, answer: bytes) -> None:
-    """Waits until the names of a definition that was written are accepted: how long that takes is nothing a conversation tells."""
+    """Waits until the names of a definition that was written are accepted: conversations do not specify how long that takes."""
     name = json.loads(answer)["metadata"]["name"]
     until = time.monotonic() + ACCEPTED_S
     while time.monotonic() < until:
@@ -29,12 +29,12 @@ def accepted(connection: Connection, answer: bytes) -> None:
     raise AssertionError(f"{name} was not accepted within {ACCEPTED_S} s")
 
 
-class Patient(Conversation):
-    """Goes on after a write of a definition when that has taken effect, and after a read that waits (``wait``), or one of a definition,
-    whose status a controller writes, when it is as recorded. What is written then counts at once."""
+class WaitingConversation(Conversation):
+    """Continues after a write of a definition when it has taken effect, and after a read with ``wait``, or of a definition, whose status a
+    controller writes, when the response is as recorded. So writes count at once."""
 
     def reach(self, step: Step, wanted: Answer) -> Answer:
-        """Of such a read the first answer that is ``wanted``, or the last within the time for it."""
+        """The first response to such a read that is ``wanted``, or the last one before the deadline."""
         if "wait" not in step and not step["path"].startswith(DEFINITIONS):
             return self.play(step)
         step = {key: value for key, value in step.items() if key != "wait"}
@@ -44,7 +44,7 @@ class Patient(Conversation):
             answer = self.play(step)
             if step["method"] != "GET" or not diff(wanted, answer) or time.monotonic() > until:
                 return answer
-            self.aliases = before  # what came too early is not named
+            self.aliases = before  # a response that came too early gets no alias
             time.sleep(0.05)
 
     def _ask(self, step, path, body, headers):

@@ -23,17 +23,17 @@ MEMORY = 10_000  # limit of known owners, and of waiting dependents
 PAGE = 500
 REST_S, REST_TIMES = 1.0, 20  # pause after a scan: at least, and as a multiple of its duration
 
-Tell = Callable[[], Awaitable[None]]
+Report = Callable[[], Awaitable[None]]
 
 
 class Waiting(NamedTuple):
     """A dependent in ``namespace`` that reports if its owner is in another namespace."""
 
     namespace: str
-    tell: Tell
+    report: Report
 
 
-class Elsewhere:
+class OwnerSearch:
     """``queue`` must run with one worker; ``absent`` records what need not be searched."""
 
     def __init__(self, store: Store, name: str) -> None:
@@ -93,7 +93,7 @@ class Elsewhere:
 
 async def _report(where: str, waiting: Waiting) -> None:
     if where and where != waiting.namespace:
-        await waiting.tell()
+        await waiting.report()
 
 
 def remember(known: dict[Any, Any], key: Any, value: Any) -> None:
