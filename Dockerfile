@@ -1,10 +1,11 @@
 # kas in a container:
 #
 #   docker build -t kas .
-#   docker run -d --name kas -p 127.0.0.1:6443:6443 -v kas:/data kas
+#   docker run -d --name kas --stop-timeout 30 -p 127.0.0.1:6443:6443 -v kas:/data kas
 #   docker exec kas cat /data/admin.kubeconfig > kubeconfig
 #
 # Flags go behind the image's name: docker run … kas --controllers=none. What is in /data is kept: the store, certificates, tokens.
+# The stop timeout is longer than --shutdown-grace (20 s), so that requests can end; docker kills after 10 s otherwise.
 ARG PYTHON_IMAGE=docker.io/library/python:3.13-slim
 
 FROM ${PYTHON_IMAGE} AS build
