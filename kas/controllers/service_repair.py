@@ -132,9 +132,12 @@ class ServiceRepair:
         cidrs = self.client.paced(self.cidrs.root)
         known = addresses.given_out([r async for found in cidrs for r in addresses.ranges_of(object_of(found))])
         for ip in differ:
-            address = self.client.get("networking.k8s.io", "ipaddresses", "", ip)
-            named = _named(address) if address is not None else ("", "")
-            other = self.client.get("", "services", *named)
+            try:
+                address = self.client.get("networking.k8s.io", "ipaddresses", "", ip)
+                named = _named(address) if address is not None else ("", "")
+                other = self.client.get("", "services", *named)
+            except TransformError:  # the address is held, but its record or the Service that it names cannot be read
+                continue
             await self._service_address(_Seen(key, rec.revision), service, ip, {named: other} if other is not None else {}, known)
 
     def _is_recorded(self, service: Obj, ip: str) -> bool:
@@ -214,6 +217,8 @@ class ServiceRepair:
             return
         fault = service_fault(service, ip, address, services, known)
         if fault is None or self._changed(rec):
+            return
+        if address is not None and self._is_unreadable(*_named(address)):  # that Service exists and may hold the address
             return
         reason, message, action = fault
         if reason:

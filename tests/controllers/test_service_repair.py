@@ -320,3 +320,39 @@ def test_allocations_of_an_unreadable_service_are_kept(tmp_path, monkeypatch):
             assert not any(key.endswith(("/10.0.0.2", "/30002")) for key in (rec.key for rec in client.store.range("/registry/").records))
 
     asyncio.run(story())
+
+
+def test_an_address_that_an_unreadable_service_may_hold_is_not_taken_from_it(tmp_path, monkeypatch):
+    """Neither in a pass nor after a write to the other Service that has it."""
+
+    async def story() -> None:
+        async with stored(tmp_path) as registries, asyncio.timeout(60):
+            client, group = Client(registries, "test"), "networking.k8s.io"
+            cidr = {"kind": "ServiceCIDR", "apiVersion": f"{group}/v1", "metadata": {"name": "kubernetes"}}
+            assert await client.create(group, "servicecidrs", cidr | {"spec": {"cidrs": ["10.0.0.0/16"]}})
+            services, ips = registries.of("", "services"), registries.of(group, "ipaddresses")
+            services.allocator = ServiceAllocator(["IPv4"], (30000, 32767), ips, registries.of(group, "servicecidrs"))
+            for name in ("unreadable", "other"):
+                spec = {"type": "ClusterIP", "clusterIP": "10.0.0.2", "clusterIPs": ["10.0.0.2"], "ports": [{"port": 80}]}
+                meta = {"name": name, "namespace": "a", "uid": name}
+                draft = services.draft({"kind": "Service", "apiVersion": "v1", "metadata": meta, "spec": spec})
+                await client.store.commit(Op(services.key("a", name), draft, 0))
+                if name == "unreadable":
+                    await ServiceRepair(registries).repair()
+                    held = client.store.get(ips.root + "10.0.0.2")
+            assert held is not None
+            await client.store.commit(Op(services.key("a", "unreadable"), None))  # on etcd it is missing from lists
+            get = registries.get
+
+            def unreadable(group: str, resource: str, namespace: str, name: str) -> Any:
+                if name == "unreadable":
+                    raise TransformError(services.key("a", name), "it is no object", revision=1)
+                return get(group, resource, namespace, name)
+
+            monkeypatch.setattr(registries, "get", unreadable)
+            await ServiceRepair(registries).repair_addresses(services.key("a", "other"))
+            await ServiceRepair(registries).repair()
+            now = client.store.get(ips.root + "10.0.0.2")
+            assert now is not None and now.revision == held.revision
+
+    asyncio.run(story())
