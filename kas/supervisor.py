@@ -603,7 +603,7 @@ class _Supervisor:
             code = os.waitstatus_to_exitcode(status)
             reason = w.report.decode(errors="replace").strip() or (f"signal {-code}" if code < 0 else f"exit code {code}")
             lost = code == EXIT_LOST and w.index == REPLICATOR and not self.waiting_for_replica  # a replica that workers read
-            if not w.ready and code > 0 and not lost:
+            if not w.ready and code > 0 and not lost and not self.renewing:
                 _log(self.options, reason, "error")
                 self._give_up()
                 continue

@@ -15,7 +15,7 @@ import pytest
 import requests
 
 from kas.observe.process import NoProcess
-from kas.supervisor import REPLICATOR, _Supervisor
+from kas.supervisor import EXIT_FAILED, EXIT_LOST, FRONT, REPLICATOR, Worker, _Supervisor
 from kas.testing.server import KasServer
 from tests.conftest import Client
 from tests.descriptors import opened
@@ -169,6 +169,21 @@ def test_a_replicator_that_cannot_be_forked_does_not_end_the_server(monkeypatch,
     supervisor._renew()
     assert supervisor.owed == {REPLICATOR} and supervisor.waiting_for_replica and signalled == [signal.SIGKILL]
     assert capfd.readouterr().err.count("no process can be created") == 1
+
+
+def test_a_child_that_cannot_start_while_the_replica_is_replaced_does_not_end_the_server(monkeypatch):
+    """It may have found what made the replicator end; all children are started again anyway."""
+    supervisor, spawned = _Supervisor(SimpleNamespace(etcd=True, raw=SimpleNamespace(logging_format="text"))), list[int]()
+    supervisor.shared, supervisor.others = SimpleNamespace(close=lambda: None), []
+    monkeypatch.setattr(supervisor, "_share", lambda: None)
+    monkeypatch.setattr(supervisor, "_spawn", spawned.append)
+    monkeypatch.setattr(supervisor, "_signal", lambda *_: None)
+    supervisor.workers = {41: Worker(REPLICATOR, 41, -1, {}), 42: Worker(FRONT, 42, -1, {})}
+    supervisor.workers[41].ready = True
+    ended = [(41, EXIT_LOST << 8), (42, EXIT_FAILED << 8)]
+    monkeypatch.setattr(os, "waitpid", lambda *_: ended.pop(0))
+    supervisor._reap()
+    assert not supervisor.stopping and supervisor.waiting_for_replica and spawned == [REPLICATOR]
 
 
 def test_the_grace_period_of_workers_includes_all_flags():

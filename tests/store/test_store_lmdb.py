@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kas.store import Busy, Closed, Compacted, Op, StoreError, Unknown, build_record, open_store
+from kas.store import Busy, Closed, Compacted, Corrupt, Op, StoreError, Unknown, build_record, open_store
 from kas.store.lmdb import HistoryPolicy, LMDBStore, committer
 from kas.store.shared import Shared
 
@@ -183,6 +183,22 @@ def test_the_lease_clock_belongs_to_the_server_and_not_to_a_worker(monkeypatch: 
     assert replaced.lease_clock() == at
     monkeypatch.setattr(time, "clock_gettime", {BOOT_CLOCK: 1060.0}.__getitem__)
     assert replaced.lease_clock() == at + 60
+    shared.close()
+
+
+def test_a_worker_opens_the_store_while_another_still_records_its_files(tmp_path: Path) -> None:
+    """Workers open it at the same time at the start; the numbers are stored one after the other."""
+    shared = Shared.create(2)
+    open_store(str(tmp_path), sync=False, shared=Shared.attach(shared.spec, 0)).close()
+    found = shared.files
+    assert all(found)
+    for n in range(len(found)):
+        shared.files = (*found[:n], *[0] * (len(found) - n))
+        open_store(str(tmp_path), sync=False, shared=Shared.attach(shared.spec, 1)).close()
+        assert shared.files == found
+    shared.files = (*found[:3], found[3] + 1)
+    with pytest.raises(Corrupt, match="was removed or replaced while the server used it"):
+        open_store(str(tmp_path), sync=False, shared=Shared.attach(shared.spec, 1))
     shared.close()
 
 

@@ -614,5 +614,5 @@ def _identity(path: str) -> tuple[int, int]:
 def _check_files(path: str, shared: Shared) -> None:
     """Raises Corrupt if the files in a directory are not those that other workers have open. With a lock file of its own, this process
     would write at the same time as another, or over what others read."""
-    if any(shared.files) and shared.files != tuple(itertools.chain(*map(_identity, _files(path)))):
+    if all(shared.files) and shared.files != tuple(itertools.chain(*map(_identity, _files(path)))):
         raise Corrupt(f"a file of the store in {path} was removed or replaced while the server used it")
