@@ -98,6 +98,19 @@ def test_health(plugin, made, monkeypatch):
     assert "KMS provider api version v7 is not supported, only v1beta1 is supported now" in made().check()
 
 
+def test_an_error_without_a_text_is_a_problem_too(made, monkeypatch):
+    kms = made()
+    kms.check()
+
+    def encrypted(data: bytes) -> bytes:
+        raise MemoryError
+
+    monkeypatch.setattr(kms, "_encrypt", encrypted)
+    why = "failed to ask the KMS plug-in: MemoryError: "
+    assert kms.check() == f"failed to perform encrypt section of the healthz check for KMS Provider k, error: {why}"
+    assert kms.problem == why
+
+
 def test_the_loop_waits_once_for_a_hanging_plugin(plugin, made, monkeypatch):
     monkeypatch.setattr(v1, "LOOP_WAIT_S", 0.05)
     kms = made()

@@ -133,8 +133,8 @@ class KMSv1:
             section = "decrypt"
             self._asked("Decrypt", sealed)
         except Exception as e:  # of any kind: periodic checks must not end, and report a healthy plug-in
-            self._problem = str(e)
-            return f"failed to perform {section} section of the healthz check for KMS Provider {self._name}, error: {e}"
+            self._problem = str(e) if isinstance(e, SealError) else f"failed to ask the KMS plug-in: {type(e).__name__}: {e}"
+            return f"failed to perform {section} section of the healthz check for KMS Provider {self._name}, error: {self._problem}"
         self._problem = ""
         return ""
 
