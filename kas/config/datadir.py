@@ -17,10 +17,10 @@ class StartError(Exception):
 
 def check_data_dir(path: Path) -> bool:
     """Return True for a data directory, False for a directory that may become one. Raises StartError for any other,
-    and for a file in it that opening would wait for, such as a pipe."""
+    and for a pipe in the place of one of its files, as opening that would wait for a writer."""
     for file in (*(path / name for name in _READ), *path.glob("pki/*")):
-        if file.exists() and not (file.is_file() or file.is_dir()):
-            raise StartError(f"--data-dir: {file} is not a regular file")
+        if file.is_fifo():
+            raise StartError(f"--data-dir: {file} is a pipe")
     try:
         have = (path / "format").read_text().strip()
     except FileNotFoundError:

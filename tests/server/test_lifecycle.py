@@ -444,7 +444,7 @@ def test_a_pipe_in_a_data_directory_is_refused(tmp_path, name):
     file.parent.mkdir(exist_ok=True)
     file.unlink(missing_ok=True)
     os.mkfifo(file)
-    with pytest.raises(StartError, match=f"{file} is not a regular file"):
+    with pytest.raises(StartError, match=f"{file} is a pipe"):
         check_data_dir(tmp_path)
 
 
