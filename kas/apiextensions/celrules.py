@@ -14,13 +14,14 @@ from kas import cel
 from kas.apiextensions import celmetrics
 from kas.apiextensions.celvalues import field_value, struct_value
 from kas.apiextensions.schema import RULES, FieldPathError, Schema, find_path
-from kas.apiextensions.schemavalues import ABSENT, NIL_PATH, Correlated, SchemaValidator, same, validator
+from kas.apiextensions.schemavalues import ABSENT, NIL_PATH, Correlated, SchemaValidator, validator
 from kas.cel.literals import walk
 from kas.cel.schemas import Shapes, as_seen_from
 from kas.cel.syntax import Ident, Select
 from kas.cel.types import BOOL, STRING, Type, optional_of
 from kas.cel.values import NONE, Optional
 from kas.meta import field
+from kas.meta.equality import same_json
 from kas.meta.field import FieldError, go_quote
 from kas.meta.offload import abandoned
 from kas.types.scheme import Field, TypeDesc
@@ -118,7 +119,7 @@ class _Change:
             if self.old is ABSENT:
                 self.same = self.parent is not None and self.parent.is_none()
             else:
-                self.same = self.schema.unchanged(self.new, self.old) if self.schema is not None else same(self.new, self.old)
+                self.same = self.schema.unchanged(self.new, self.old) if self.schema is not None else same_json(self.new, self.old)
         return self.same
 
 

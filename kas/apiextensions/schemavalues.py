@@ -16,6 +16,7 @@ from kas.apiextensions.schema import INT_OR_STRING, KEYS, LIST_TYPE, Schema
 from kas.apiextensions.schemachecks import in_range, schema_check
 from kas.checks import Check
 from kas.meta import field
+from kas.meta.equality import same_json
 from kas.meta.field import FieldError
 from kas.meta.offload import LOOP_BUDGET, abandoned
 from kas.meta.regex import RegexError, compiled
@@ -202,7 +203,7 @@ class SchemaValidator:
         Items of lists of type map may be reordered; values with members that the schema does not describe cannot be compared.
         """
         if value is None or old is None or type(value) is not type(old) or not isinstance(value, (dict, list)):
-            return same(value, old)
+            return same_json(value, old)
         if len(value) != len(old):
             return False
         if isinstance(value, dict):
@@ -212,7 +213,7 @@ class SchemaValidator:
                     return False
             return True
         if not self.list_keys or self.items is None:
-            return same(value, old)
+            return same_json(value, old)
         inner, before = self.item(), Correlated(self.list_keys, old)
         return all((was := before.of(one)) is not ABSENT and inner.unchanged(one, was) for one in value)
 
@@ -416,7 +417,10 @@ class _Enum:
         if _is_number(value):
             whole = ("integer", int(value)) in self._known if math.isfinite(value) else ("integer", float(value)) in self._known
             return whole or ("number", float(value)) in self._known
-        return _option_key(value) in self._known
+        try:
+            return _option_key(value) in self._known
+        except RecursionError:  # nested deeper than a schema may be, and so than an option
+            return False
 
     def error(self, value: Any, name: str, base: Run) -> FieldError:
         """Return the error for a value that is not allowed, listing all options."""
@@ -427,7 +431,7 @@ class _Enum:
 
 
 def _option_key(value: Any) -> tuple[str, Any]:
-    """Return a key that is equal exactly for JSON values that are the same (``same``)."""
+    """Return a key that is equal exactly for JSON values that are the same (``same_json``)."""
     if isinstance(value, (dict, list)):
         return "json", json.dumps(value, sort_keys=True)
     if isinstance(value, bool) or value is None:
@@ -506,17 +510,6 @@ class Correlated:
 
 
 # -- values ---------------------------------------------------------------------------------------------------------------
-
-
-def same(a: Any, b: Any) -> bool:
-    """Compare JSON values as Go's ``reflect.DeepEqual``: types matter."""
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, dict):
-        return len(a) == len(b) and all(k in b and same(v, b[k]) for k, v in a.items())
-    if isinstance(a, list):
-        return len(a) == len(b) and all(map(same, a, b))
-    return bool(a == b)
 
 
 def is_integral(value: float) -> bool:

@@ -28,8 +28,8 @@ def semantic_equal(a: Any, b: Any, of: TypeDesc | Field) -> bool:
     list or map is passed as a whole; None means absent).
     """
     if isinstance(of, TypeDesc):
-        return _same_json(a, b) if of.schema is not None else _same_message(of, a, b)
-    return _same_json(a, b) if of.schema is not None else _same_field(of, a, b)
+        return same_json(a, b) if of.schema is not None else _same_message(of, a, b)
+    return same_json(a, b) if of.schema is not None else _same_field(of, a, b)
 
 
 def _same_field(f: Field, a: Any, b: Any) -> bool:
@@ -66,7 +66,7 @@ def _same_message(type: TypeDesc, a: Any, b: Any) -> bool:
     fields = type.by_name
     for key in a.keys() | b.keys():
         f, x, y = fields.get(key), a.get(key), b.get(key)
-        if not (_same_json(x, y) if f is None else _same_field(f, x, y)):
+        if not (same_json(x, y) if f is None else _same_field(f, x, y)):
             return False
     return True
 
@@ -88,7 +88,8 @@ def _is_exact(type: TypeDesc) -> bool:
 # -- messages with a JSON form of their own ------------------------------------------------------------------------------
 
 
-def _same_json(a: Any, b: Any) -> bool:
+def same_json(a: Any, b: Any) -> bool:
+    """Compare JSON values as Go's ``reflect.DeepEqual``: types matter."""
     pending = [(a, b)]  # values may be nested deeper than functions
     while pending:
         a, b = pending.pop()
@@ -107,10 +108,9 @@ def _same_json(a: Any, b: Any) -> bool:
     return True
 
 
-
 def _same_raw(type: TypeDesc, a: Any, b: Any) -> bool:
     a, b = (orjson.loads(v) if isinstance(v, bytes) else v for v in (a, b))
-    return _same_json(a, b)
+    return same_json(a, b)
 
 
 def _same_quantity(type: TypeDesc, a: Any, b: Any) -> bool:
@@ -119,7 +119,7 @@ def _same_quantity(type: TypeDesc, a: Any, b: Any) -> bool:
 
 
 def _same_int_or_string(type: TypeDesc, a: Any, b: Any) -> bool:
-    return _same_json(0 if a is None else a, 0 if b is None else b)
+    return same_json(0 if a is None else a, 0 if b is None else b)
 
 
 def _by(form: Callable[[str], str | None], zero: str | None) -> Callable[[TypeDesc, Any, Any], bool]:
@@ -142,7 +142,7 @@ def _same_schemas(type: TypeDesc, a: Any, b: Any) -> bool:
         return _same_message(schema, a, b)
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         return all(_same_schemas(type, x, y) for x, y in zip(a, b, strict=True))
-    return _same_json(a, b)
+    return same_json(a, b)
 
 
 _CUSTOM: dict[str, Callable[[TypeDesc, Any, Any], bool]] = {

@@ -91,11 +91,20 @@ def go_float(value: float) -> str:
 
 def in_go_order(value: Any) -> Any:
     """A JSON value as Go writes it after decoding: sorted keys, whole numbers without a point."""
-    if isinstance(value, dict):
-        return {key: in_go_order(value[key]) for key in sorted(value)}
-    if isinstance(value, list):
-        return [in_go_order(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e16 else value
+    out = [value]
+    pending: list[Any] = [out]  # values may be nested deeper than functions
+    while pending:
+        part = pending.pop()
+        for at, item in part.items() if isinstance(part, dict) else enumerate(part):
+            if isinstance(item, dict):
+                part[at] = {key: item[key] for key in sorted(item)}
+                pending.append(part[at])
+            elif isinstance(item, list):
+                part[at] = list(item)
+                pending.append(part[at])
+            elif isinstance(item, float) and item.is_integer() and abs(item) < 1e16:
+                part[at] = int(item)
+    return out[0]
 
 
 def as_read(value: Any) -> Any:

@@ -260,3 +260,12 @@ def test_no_more_errors_are_kept_than_may_be_reported(monkeypatch):
     assert len(made) == 21  # all of two items, except what exceeds the bound in the second, and nothing of the others
     both = {"anyOf": [needy, {"maxItems": 3}]}
     assert not SchemaValidator(both).errors([{}] * 3) and SchemaValidator(both).errors([{}] * 100)
+
+
+def test_deep_values_equal_no_option_and_are_compared_at_every_level():
+    deep, other, equal = 1, 2, 1
+    for _ in range(2000):
+        deep, other, equal = {"a": [deep]}, {"a": [other]}, {"a": [equal]}
+    validator = SchemaValidator({"type": "array", "x-kubernetes-preserve-unknown-fields": True, "enum": [[{"a": 1}]]})
+    assert not validator.enum.has([deep]) and validator.enum.has([{"a": 1}])
+    assert validator.unchanged([deep], [equal]) and not validator.unchanged([deep], [other])

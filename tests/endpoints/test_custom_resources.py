@@ -69,6 +69,15 @@ def test_members_that_a_json_patchs_value_repeats_are_reported_in_the_object_too
     assert client("PATCH", widgets.path("a") + "?fieldValidation=Ignore", patch, JSON_PATCH)[0] == 200
 
 
+def test_deeply_nested_annotations_are_refused(client, widgets):
+    before = widgets.create("a", {"color": "red"})
+    patch = [{"op": "add", "path": "/metadata/annotations", "value": 1}]
+    text = json.dumps(patch).replace(" 1}", '{"a":' * 900 + "1" + "}" * 901)
+    status, body = client("PATCH", widgets.path("a"), text, JSON_PATCH)
+    assert status == 422 and "cannot unmarshal object into Go struct field ObjectMeta.annotations" in body["message"], body
+    assert client("GET", widgets.path("a"))[1] == before
+
+
 def test_the_life_cycle_of_an_object(client, widgets):
     made = widgets.create("a", {"color": "red"}, status={"replicas": 9})
     assert made["spec"] == {"color": "red", "replicas": 1} and "status" not in made and made["metadata"]["generation"] == 1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kas.registry.strategy import Context, strategy_of
 from kas.types.scheme import DecodeError
-from tests.kinds.helpers import create, refused, update, workload
+from tests.kinds.helpers import NOW, create, refused, resource, update, workload
 
 ALL = ("apps/v1/deployments", "apps/v1/replicasets", "apps/v1/statefulsets", "apps/v1/daemonsets")
 
@@ -184,3 +185,12 @@ def test_controller_revision_data_is_required_and_immutable():
     assert refused(create, path, {"metadata": {"name": "r"}, "data": [1]}) == [("data", text)]
     stored, _ = create(path, {"metadata": {"name": "r"}, "data": {"a": 1}, "revision": 1})
     assert fields(refused(update, path, stored, lambda o: o.update(data={"a": 2}))) == ["data"]
+
+
+def test_deeply_nested_data_of_a_controller_revision_is_immutable():
+    path, new, old = "apps/v1/controllerrevisions", 2.0, 1.0
+    for _ in range(900):
+        new, old = {"b": 0, "a": new}, {"b": 0, "a": old}
+    objects = [{"metadata": {"name": "r", "namespace": "n", "resourceVersion": "1"}, "data": data} for data in (new, old)]
+    (found,) = strategy_of(resource(path)).validate_update(Context(now=NOW, namespace="n"), *objects)
+    assert found.field == "data" and str(found).endswith('{"a":2,"b":0}' + ',"b":0}' * 899 + ": field is immutable")

@@ -23,3 +23,15 @@ def test_limits_of_one_are_singular():
     assert field.too_long("p", 1).error_body() == "Too long: may not be more than 1 byte"
     assert field.too_long("p", 2).error_body() == "Too long: may not be more than 2 bytes"
     assert field.too_many("p", 2, 1).error_body() == "Too many: 2: must have at most 1 item"
+
+
+def test_deep_values_are_sorted_at_every_level_and_the_original_stays():
+    value: object = {"b": 2.0, "a": [1e17, 0.5]}
+    for _ in range(2000):
+        value = [{"z": value, "y": 1.0}]
+    got = field.in_go_order(value)
+    for _ in range(2000):
+        ((key, number), (_, got)), value = got[0].items(), value[0]["z"]
+        assert key == "y" and type(number) is int
+    assert list(got.items()) == [("a", [1e17, 0.5]), ("b", 2)] and type(got["b"]) is int
+    assert list(value) == ["b", "a"] and type(value["b"]) is float

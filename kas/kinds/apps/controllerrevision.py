@@ -14,12 +14,6 @@ from kas.registry.printing.rows import printer
 from kas.registry.strategy import Context, Obj, Strategy, strategy_for
 
 
-def _in_key_order(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _in_key_order(value[k]) for k in sorted(value)}
-    return [_in_key_order(v) for v in value] if isinstance(value, list) else value
-
-
 @strategy_for("apps", "controllerrevisions")
 class ControllerRevisionStrategy(Strategy):
     """Revisions; only their number and metadata may change."""
@@ -41,7 +35,7 @@ class ControllerRevisionStrategy(Strategy):
         """``ValidateControllerRevisionUpdate``: the data may not change."""
         errs = object_meta_update(obj["metadata"], old["metadata"]) + self._common(obj)
         if obj.get("data") != old.get("data"):
-            errs.append(field.invalid("data", _in_key_order(obj.get("data")), "field is immutable"))
+            errs.append(field.invalid("data", field.in_go_order(obj.get("data")), "field is immutable"))
         return errs
 
 
