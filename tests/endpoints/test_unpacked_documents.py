@@ -73,7 +73,7 @@ def test_many_answers_have_one_slice_of_a_turn_of_the_loop(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("headers", [(), ((b"range", b"bytes=0-900000"),)])
-def test_what_nobody_takes_counts_and_is_small_where_there_is_much(
+def test_unread_documents_count_and_come_in_small_pieces_on_a_busy_server(
     monkeypatch: pytest.MonkeyPatch, headers: tuple[tuple[bytes, bytes], ...]
 ) -> None:
     """They took 800 MB, which were in no budget."""

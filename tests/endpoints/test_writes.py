@@ -258,7 +258,7 @@ def test_a_self_link_is_not_stored(client, namespace):
         ("apis/networking.k8s.io/v1/namespaces/{}/networkpolicies", {"spec": {"podSelector": {"matchExpressions": []}, "ingress": []}}),
     ],
 )
-def test_a_dry_run_shows_what_the_storage_would_return(client, namespace, plural, body):
+def test_a_dry_run_returns_the_same_object_as_the_write(client, namespace, plural, body):
     """An empty list that is always written is null there."""
     path = "/" + plural.format(namespace)
 
