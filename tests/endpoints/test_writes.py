@@ -354,7 +354,7 @@ def test_the_depth_of_objects_is_bounded(client, namespace):
     assert client("PUT", f"{path}/deep", client.raw("GET", f"{path}/deep").text)[0] == 200
 
 
-def test_schemas_have_a_depth(client):
+def test_the_depth_of_schemas_is_bounded(client):
     """One of 130 levels kept every definition after it from being served, and one of 320 was a panic."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
