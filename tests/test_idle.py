@@ -175,7 +175,7 @@ def test_a_worker_loads_no_modules_that_only_some_servers_need():
     assert done.stdout.split() == []
 
 
-def test_a_ready_worker_has_loaded_only_what_first_requests_need(tmp_path: Path):
+def test_a_ready_worker_has_not_loaded_modules_of_rare_requests(tmp_path: Path):
     done = subprocess.run([sys.executable, "-c", STARTS, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stderr, done.stdout.split()) == ("", [])
 
@@ -189,7 +189,7 @@ def test_the_supervisor_loads_no_loop_tls_compression_logging_or_codecs(tmp_path
     assert done.stdout.split() == []
 
 
-def test_generating_certificates_and_keys_loads_only_what_it_needs(tmp_path: Path):
+def test_generating_certificates_and_keys_loads_no_other_modules(tmp_path: Path):
     tmp_path.joinpath("data").mkdir()
     done = subprocess.run(
         [sys.executable, "-c", PREPARES, str(tmp_path / "data")], capture_output=True, text=True, timeout=60, check=False

@@ -279,7 +279,7 @@ def test_each_plugin_reports_its_own_files(tmp_path):
     assert [labels[1:] for labels in info] == [(f"sha256:{digests[0]}", "A"), (f"sha256:{digests[1]}", "B")]
 
 
-def test_what_changed_is_read_beside_the_loop_and_put_in_force_by_it(tmp_path):
+def test_changed_files_are_read_off_the_loop_and_applied_on_it(tmp_path):
     """300 policies of 64 validations each held it for 12 ms of a quiet machine."""
     where = []
 

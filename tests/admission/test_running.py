@@ -146,7 +146,7 @@ def test_scopes_of_quotas(api, ns):
     assert "exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0" in api("POST", where, pod("b"))[1]["message"]
 
 
-def test_nobody_grants_rights_that_they_do_not_have(api, running, ns):
+def test_users_cannot_grant_rights_that_they_lack(api, running, ns):
     roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles"
     bindings = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/rolebindings"
     verbs = ["create", "update", "get"]

@@ -6,7 +6,7 @@ from kas.apiextensions import schemavalues
 from kas.apiextensions.schemavalues import LOOK_STEPS, MAX_STEPS, QUICK_FROM, Run, SchemaValidator
 
 
-def told(schema, value, **more):
+def messages(schema, value, **more):
     return sorted(map(str, SchemaValidator(schema).errors(value, **more)))
 
 
@@ -63,26 +63,26 @@ def spec(**properties):
     ],
 )  # fmt: skip
 def test_messages(schema, value, errors):
-    assert told(spec(x=schema), {"spec": {"x": value}}) == errors
+    assert messages(spec(x=schema), {"spec": {"x": value}}) == errors
 
 
 def test_an_invalid_default_is_reported_at_its_own_path():
     want = ['a.default: Invalid value: "string":  in body must be of type integer: "string"']
-    assert told({"type": "integer"}, "x", path="a.default") == want
-    assert told({"type": "object", "required": ["b"]}, {}, path="a.default") == ["a.default.b: Required value"]
+    assert messages({"type": "integer"}, "x", path="a.default") == want
+    assert messages({"type": "object", "required": ["b"]}, {}, path="a.default") == ["a.default.b: Required value"]
 
 
 @pytest.mark.parametrize(
-    ("size", "said"),
+    ("size", "message"),
     [
         ({"maxProperties": 1}, "spec.x: Too many: 2: must have at most 1 item"),
         ({"minProperties": 3}, "spec.x: Invalid value: 2: spec.x in body should have at least 3 properties"),
     ],
 )
-def test_members_of_a_map_of_the_wrong_size_are_validated(size, said):
+def test_members_of_a_map_of_the_wrong_size_are_validated(size, message):
     schema = {"type": "object", "additionalProperties": {"type": "string"}, **size}
     wrong = 'spec.x.a: Invalid value: "integer": spec.x.a in body must be of type string: "integer"'
-    assert told(spec(x=schema), {"spec": {"x": {"a": 1, "b": "x"}}}) == [wrong, said]
+    assert messages(spec(x=schema), {"spec": {"x": {"a": 1, "b": "x"}}}) == [wrong, message]
 
 
 def test_errors_of_unchanged_values_are_not_reported():
@@ -94,13 +94,13 @@ def test_errors_of_unchanged_values_are_not_reported():
         },
     )  # fmt: skip
     old = {"spec": {"a": "too long", "l": ["aaaa", "b"], "lm": [{"k": "x", "v": "bad"}, {"k": "y", "v": "o"}]}}
-    assert told(schema, old, old=old) == []
-    assert told(schema, {"spec": old["spec"] | {"n": 1}}, old=old) == []
-    assert told(schema, {"spec": old["spec"] | {"a": "longer yet"}}, old=old) == ["spec.a: Too long: may not be more than 4 bytes"]
+    assert messages(schema, old, old=old) == []
+    assert messages(schema, {"spec": old["spec"] | {"n": 1}}, old=old) == []
+    assert messages(schema, {"spec": old["spec"] | {"a": "longer yet"}}, old=old) == ["spec.a: Too long: may not be more than 4 bytes"]
     # Items of an atomic list have no identity, those of a map list have their keys.
-    assert told(schema, {"spec": old["spec"] | {"l": ["aaaa", "c"]}}, old=old) == ["spec.l[0]: Too long: may not be more than 2 bytes"]
+    assert messages(schema, {"spec": old["spec"] | {"l": ["aaaa", "c"]}}, old=old) == ["spec.l[0]: Too long: may not be more than 2 bytes"]
     moved = [{"k": "z", "v": "bad"}, {"k": "x", "v": "bad"}]
-    assert told(schema, {"spec": old["spec"] | {"lm": moved}}, old=old) == ["spec.lm[0].v: Too long: may not be more than 1 byte"]
+    assert messages(schema, {"spec": old["spec"] | {"lm": moved}}, old=old) == ["spec.lm[0].v: Too long: may not be more than 1 byte"]
 
 
 def test_errors_of_the_object_itself_are_reported_though_it_is_unchanged():
@@ -125,13 +125,13 @@ def test_alternatives_ignore_the_old_value(junctor, says):
         "type": "object", "properties": {"a": text, "b": text}, junctor: [{"properties": {"a": {"maxLength": 3}}}],
     }}}  # fmt: skip
     old = {"spec": {"a": "long", "b": "x"}}
-    found = told(schema, {"spec": {"a": "long", "b": "y"}}, old=old)
+    found = messages(schema, {"spec": {"a": "long", "b": "y"}}, old=old)
     assert sorted(found) == sorted([f"<nil>: {says}", "spec.a: Too long: may not be more than 3 bytes"])
-    assert told(schema, {"spec": {"b": "x", "a": "long"}}, old=old) == []
+    assert messages(schema, {"spec": {"b": "x", "a": "long"}}, old=old) == []
     negated = {"type": "object", "properties": {"spec": {
         "type": "object", "properties": {"a": text, "b": text}, "not": {"properties": {"a": {"maxLength": 3}}},
     }}}  # fmt: skip
-    assert told(negated, {"spec": {"a": "long", "b": "y"}}, old=old) == []
+    assert messages(negated, {"spec": {"a": "long", "b": "y"}}, old=old) == []
 
 
 def test_reordered_items_of_a_map_list_are_unchanged():
@@ -140,11 +140,11 @@ def test_reordered_items_of_a_map_list_are_unchanged():
     plain = {"type": "array", "items": item, "maxItems": 1}
     a, b = {"k": "a", "v": 1}, {"k": "b", "v": 2}
     many = ["spec.l: Too many: 2: must have at most 1 item"]
-    assert told(spec(l=items), {"spec": {"l": [b, a]}}, old={"spec": {"l": [a, b]}}) == []
-    assert told(spec(l=items), {"spec": {"l": [b, {"k": "a", "v": 3}]}}, old={"spec": {"l": [a, b]}}) == many
-    assert told(spec(l=items), {"spec": {"l": [b, {"k": "c", "v": 1}]}}, old={"spec": {"l": [a, b]}}) == many
-    assert told(spec(l=plain), {"spec": {"l": [b, a]}}, old={"spec": {"l": [a, b]}}) == many
-    assert told(spec(l=plain), {"spec": {"l": [a, b]}}, old={"spec": {"l": [a, b]}}) == []
+    assert messages(spec(l=items), {"spec": {"l": [b, a]}}, old={"spec": {"l": [a, b]}}) == []
+    assert messages(spec(l=items), {"spec": {"l": [b, {"k": "a", "v": 3}]}}, old={"spec": {"l": [a, b]}}) == many
+    assert messages(spec(l=items), {"spec": {"l": [b, {"k": "c", "v": 1}]}}, old={"spec": {"l": [a, b]}}) == many
+    assert messages(spec(l=plain), {"spec": {"l": [b, a]}}, old={"spec": {"l": [a, b]}}) == many
+    assert messages(spec(l=plain), {"spec": {"l": [a, b]}}, old={"spec": {"l": [a, b]}}) == []
 
 
 @pytest.mark.parametrize("one", [{"v": 1}, {"k": None, "v": 1}, {"k": ["a"], "v": 1}])
@@ -157,16 +157,16 @@ def test_an_item_without_a_key_has_no_old_value(one):
         "spec.l: Too many: 1: must have at most 0 items",
         "spec.l[0].v: Invalid value: 1: spec.l[0].v in body should be less than or equal to 0",
     ]
-    assert told(spec(l=items), value, old=value) == wrong
+    assert messages(spec(l=items), value, old=value) == wrong
     keyed = {"spec": {"l": [{"k": "a", "v": 1}]}}
-    assert told(spec(l=items), keyed, old=keyed) == []
+    assert messages(spec(l=items), keyed, old=keyed) == []
 
 
 def test_members_unknown_to_the_schema_are_ignored():
     inner = {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "required": ["r"], "properties": {"a": {"type": "string"}}}
     for value, errors in (({"a": "x"}, []), ({"a": "x", "b": 1}, ["spec.o.r: Required value"])):
         old = {"spec": {"o": value}}
-        assert told(spec(o=inner), old, old=old) == errors
+        assert messages(spec(o=inner), old, old=old) == errors
 
 
 @pytest.mark.parametrize(
@@ -207,16 +207,16 @@ def test_required_fields_of_many_items_are_bounded():
 
 def test_alternatives_read_only_the_members_they_name(monkeypatch):
     """If each of many alternatives names one of as many members, not all are read for each."""
-    asked: list[str] = []
+    visited: list[str] = []
     below = SchemaValidator.below
-    monkeypatch.setattr(SchemaValidator, "below", lambda self, key: asked.append(key) or below(self, key))
+    monkeypatch.setattr(SchemaValidator, "below", lambda self, key: visited.append(key) or below(self, key))
     names = [f"k{i}" for i in range(50)]
     each = [{"properties": {name: {"minLength": 2}}} for name in names]
     assert SchemaValidator({"type": "object", "allOf": each}).errors(dict.fromkeys(names, "xx")) == []
-    assert len(asked) == len(names)
+    assert len(visited) == len(names)
     short = SchemaValidator({"type": "object", "anyOf": each}).errors(dict.fromkeys(names, "x"))
     assert [e.detail for e in short][1:] == ["k0 in body should be at least 2 chars long"]
-    assert len(asked) == 2 * len(names)
+    assert len(visited) == 2 * len(names)
 
 
 def alternatives(n: int) -> dict:

@@ -58,7 +58,7 @@ def test_answers_that_are_no_objects_are_not_recorded(media, body):
     assert as_json([(b"content-type", media)], body, whole=True) is None
 
 
-def test_what_is_nested_deeply() -> None:
+def test_deeply_nested_json_is_compacted() -> None:
     """It was a panic."""
     body = b'{\n"kind":"A","a":' + b'{"a":' * 400 + b"1" + b"}" * 401
     assert as_json([(b"content-type", JSON)], body, whole=True) == body.replace(b"\n", b"")

@@ -187,6 +187,6 @@ def test_a_patch_is_recorded_however_deep_it_is_nested(form, levels):
     assert deep.request_object == (text.encode() if levels < 1000 else None)
 
 
-def test_managed_fields_are_left_out_of_what_is_nested_deeply():
+def test_managed_fields_are_left_out_of_deeply_nested_objects():
     answer = b'{"metadata":{"managedFields":[]},"a":' + b'{"a":' * 400 + b"1" + b"}" * 401
     assert without_managed_fields(answer) == answer.replace(b'"managedFields":[]', b"")

@@ -91,8 +91,8 @@ def test_protected_objects_and_changed_role_refs(entries):
     assert [(c.action, c.entry.name) for c in changes] == [("recreate", "system:basic-user")]
 
 
-def test_what_was_split_off_starts_as_a_copy(entries):
-    """Who closed the one to strangers does not find the other open to them."""
+def test_missing_roles_and_bindings_start_as_copies_of_earlier_ones(entries):
+    """If an administrator closed discovery to unauthenticated users, the version and health stay closed, too."""
     rbac = "rbac.authorization.k8s.io"
     objects, get = store(entries)
     source = objects[rbac, "clusterrolebindings", "", "system:discovery"]

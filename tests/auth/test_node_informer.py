@@ -59,7 +59,7 @@ def large(store, name, node, *more):
     put(store, "pods", f"ns/{name}", {"nodeName": node, "serviceAccountName": "sa", "volumes": volumes})
 
 
-def test_a_large_pod_grants_what_others_do_and_is_read_off_the_loop(store, monkeypatch):
+def test_a_large_pod_grants_the_same_rights_and_is_read_off_the_loop(store, monkeypatch):
     soon = []
     monkeypatch.setattr(node_informer.POOL, "soon", soon.append)
     put(store, "persistentvolumes", "pv", {"claimRef": {"namespace": "ns", "name": "claim-of-a"}})
@@ -189,7 +189,7 @@ def test_a_node_waits_for_the_graph_and_is_answered_by_it(store, monkeypatch):
     assert [asyncio.run(asked(name))[0] for name in ("a", "b")] == [ALLOW, NO_OPINION]
 
 
-def test_what_could_not_be_read_is_read_by_who_asks_next(store, monkeypatch):
+def test_after_a_failed_read_the_next_request_reads_again(store, monkeypatch):
     """And nothing of what was deleted meanwhile is left."""
     monkeypatch.setattr(node_informer, "MANY", 1)
     monkeypatch.setattr(node_informer, "PAGE", 1)

@@ -341,7 +341,7 @@ def test_a_role_is_read_when_it_is_needed():
     assert [index.authorize(get(BOB))[0], index.authorize(get(BOB, verb="put"))[0], asked] == [ALLOW, NO_OPINION, [1]]
 
 
-def test_a_large_binding_is_read_when_needed_and_grants_what_others_do():
+def test_a_large_binding_is_read_when_needed_and_grants_the_same_rights():
     index, read = RbacIndex(), []
     index.put("roles", {"metadata": {"name": "r", "namespace": "ns"}, "rules": READ})
     index.put("rolebindings", binding("z", "Role", "r", "ann", namespace="ns"))

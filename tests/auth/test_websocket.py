@@ -84,7 +84,7 @@ def test_a_bad_header_keeps_no_good_subprotocol_from_counting() -> None:
         union.authenticate(headers(authorization="Bearer bad", **HANDSHAKE, sec_websocket_protocol="x"))
 
 
-def test_what_is_remembered_of_it_is_no_authorization_header() -> None:
+def test_a_cached_websocket_token_is_not_accepted_as_an_authorization_header() -> None:
     bearer = BearerToken(admin_token("t"))
     assert WebSocketToken(bearer).authenticate(headers(**HANDSHAKE, sec_websocket_protocol=f"{T},x")).name == "admin"
     for scheme in ("websocket t", "Websocket t", "t"):

@@ -63,14 +63,14 @@ def test_uid():
 
 
 @pytest.mark.parametrize("subject", [[("O", "dev")], []])
-def test_a_subject_without_a_name_says_nothing(subject):
-    """It is no failure, so that others are asked; where they have nothing against it, it is anonymous."""
+def test_a_subject_without_a_name_is_not_an_error(subject):
+    """So other authenticators are called; if none of them refuses it, the request is anonymous."""
     shown = pki.issue(subject)
     assert ClientCertificate(Authority(shown)).authenticate(headers(), peer(shown)) is None
 
 
 @pytest.mark.parametrize("value", [("",), ("1", "")])
-def test_a_uid_that_is_none_names_nobody(value):
+def test_a_certificate_with_an_invalid_uid_is_refused(value):
     uids = [x509.NameAttribute(x509.ObjectIdentifier(UID_OID), v, _validate=False) for v in value]
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a"), *uids])
     key = ec.generate_private_key(ec.SECP256R1())
@@ -86,6 +86,6 @@ def test_without_the_gate_a_subject_has_no_uid():
             assert user_from_certificate(pki.issue([("CN", "a"), *uids]).der).uid == ""
 
 
-def test_a_subject_with_two_uids_names_nobody():
+def test_a_certificate_with_two_uids_is_refused():
     with pytest.raises(AuthenticationError):
         user_from_certificate(pki.issue([("CN", "a"), ("UID", "1"), ("UID", "2")]).der)

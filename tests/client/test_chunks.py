@@ -24,7 +24,7 @@ def test_chunks_are_read_however_they_are_cut(size: int) -> None:
     assert take(*(BODY[i : i + size] for i in range(0, len(BODY), size))) == (b"hello world", True, b"")
 
 
-def test_what_follows_the_body_is_left() -> None:
+def test_data_after_the_body_is_left() -> None:
     assert take(BODY + b"HTTP/1.1") == (b"hello world", True, b"HTTP/1.1")
 
 

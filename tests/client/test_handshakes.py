@@ -288,7 +288,7 @@ def test_a_loop_iteration_reads_little_of_a_fast_sender(tmp_path, monkeypatch, l
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_little_is_held_for_who_reads_nothing(tmp_path, loop) -> None:
+def test_little_is_buffered_for_a_peer_that_does_not_read(tmp_path, loop) -> None:
     """80 port-forwards to a pod that read nothing made a worker 80 MiB larger."""
     piece = 16 << 10
     end = threading.Event()

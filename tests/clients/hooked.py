@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.admission.webhook.hook_server import Answer as HookAnswer
-from tests.admission.webhook.hook_server import HookServer, said
+from tests.admission.webhook.hook_server import HookServer, raw_answer
 from tests.clients.conversation import Aliases, Answer, Connection, Step, as_text
 from tests.clients.waiting import WaitingConversation
 
@@ -49,7 +49,7 @@ class Hooks(HookServer):
     def _by_rule(self, asked: dict[str, Any]) -> HookAnswer:
         rule, body = self.rules.get(asked["path"].partition("?")[0]), asked["body"]
         if rule is None:
-            return said(b"no rule\n", 404)
+            return raw_answer(b"no rule\n", 404)
         for case in rule.get("cases", ()):
             if all(part(body, path) == value for path, value in case["when"].items()):
                 rule = case
@@ -57,7 +57,7 @@ class Hooks(HookServer):
         time.sleep(rule.get("delay", 0))
         review = _conversion if "convert" in rule or "fail" in rule else _review
         answer = rule["raw"].encode() if "raw" in rule else json.dumps(review(rule, body)).encode()
-        return said(answer, rule.get("code", 200))
+        return raw_answer(answer, rule.get("code", 200))
 
 
 def _review(rule: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def test_a_namespace_with_many_objects_is_deleted(call):
     assert call("POST", "/api/v1/namespaces", {"metadata": {"name": "full"}})[0] == 201
 
 
-def test_conditions_report_what_remains(call):
+def test_conditions_report_remaining_objects_and_finalizers(call):
     base = "/api/v1/namespaces/held"
     call("POST", "/api/v1/namespaces", {"metadata": {"name": "held"}})
     call("POST", f"{base}/configmaps", {"metadata": {"name": "c", "finalizers": ["example.com/hold"]}})

@@ -192,7 +192,7 @@ def _keys(graph, look):
     return {key for one in look for key in ([d.key for d in graph.dependents_of(one.uid)] if isinstance(one, DependentsOf) else [one])}
 
 
-def test_the_graph_keeps_only_what_matters():
+def test_the_graph_keeps_only_dependents_and_their_owners():
     graph = Graph()
     assert graph.put("/r/n/o", _json("o", "U"), 1) == []
     assert graph.nodes == {}

@@ -132,7 +132,7 @@ def test_a_client_that_cannot_be_checked_is_not_ended(connections, monkeypatch: 
         os.close(file)
 
 
-def test_the_front_reports_what_has_arrived(tmp_path: Path):
+def test_bytes_that_wait_in_the_front_count(tmp_path: Path):
     one, most = MessageLimit(most=3 * MIB), 2 * MIB + MIB // 2
     with socket.socket(socket.AF_UNIX) as listening, contextlib.ExitStack() as stack:
         listening.bind(str(tmp_path / "worker"))

@@ -218,7 +218,7 @@ def test_values_not_decrypted_on_arrival_apply_once_they_can_be(start, etcd: Etc
     eventually(lambda: two("GET", "/readyz", wanted=()), "ok")
 
 
-def test_a_hanging_plugin_delays_only_what_it_encrypts(start, etcd: Etcd, tmp_path: Path) -> None:
+def test_a_hanging_plugin_delays_only_resources_it_encrypts(start, etcd: Etcd, tmp_path: Path) -> None:
     """A server's replica continues past a write of another server whose key has not been decrypted here."""
     with Plugin(tmp_path / "one.sock") as good, Plugin(tmp_path / "two.sock") as hangs:
 

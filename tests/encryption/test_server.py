@@ -67,8 +67,8 @@ class Client:
         body = {"metadata": {"name": name, **metadata}, "stringData": {"k": value}}
         return self("POST", f"{CORE}/secrets", body)
 
-    def patient_secret(self, name: str, value: str):
-        """Returns a secret of a server whose plug-in has a second to answer, which may be too short on a busy machine."""
+    def create_secret_eventually(self, name: str, value: str):
+        """Creates a secret, with retries: the plug-in has a second to answer, which may be too short on a busy machine."""
         body = {"metadata": {"name": name}, "stringData": {"k": value}}
         eventually(lambda: self.session.post(f"{self.server.url}{CORE}/secrets", json=body, timeout=60).status_code, 201)
 
@@ -257,7 +257,7 @@ def test_without_its_plugin_a_server_starts_reports_it_and_recovers(start, tmp_p
     plugin = Plugin(tmp_path / "kms.sock").start()
     config = write(tmp_path / "e.yaml", (["secrets"], [kms(plugin, timeout="1s")]))
     client = start(config)
-    client.patient_secret("a", "plain")
+    client.create_secret_eventually("a", "plain")
     client.server.stop()
     plugin.stop()
     client.server.start()
@@ -274,15 +274,15 @@ def test_without_its_plugin_a_server_starts_reports_it_and_recovers(start, tmp_p
     try:
         eventually(lambda: client.session.get(client.server.url + "/readyz", timeout=60).status_code, 200)
         eventually(lambda: client.session.get(f"{client.server.url}{CORE}/secrets/a", timeout=60).status_code, 200)
-        client.patient_secret("b", "plain")
+        client.create_secret_eventually("b", "plain")
     finally:
         plugin.stop()
 
 
-def test_a_slow_plugin_delays_only_what_it_encrypts(start, tmp_path):
+def test_a_slow_plugin_delays_only_resources_it_encrypts(start, tmp_path):
     with Plugin(tmp_path / "kms.sock") as plugin:
         client = start(write(tmp_path / "e.yaml", (["secrets"], [kms(plugin, timeout="1s")])))
-        client.patient_secret("a", "plain")
+        client.create_secret_eventually("a", "plain")
         plugin.hold()
         eventually(lambda: "[-]kms-providers failed" in client("GET", "/readyz?verbose", wanted=()))
         assert client("GET", f"{CORE}/secrets/a")["data"] == {"k": base64.b64encode(b"plain").decode()}  # its key is cached

@@ -34,21 +34,21 @@ V2 = f"/apis/autoscaling/v2/namespaces/ns/{RESOURCE}"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
-class Elsewhere:
+class WaitingConverter:
     """A conversion that waits, as a webhook's does. It refuses the objects named in ``refused`` and waits while ``gate`` is shut.
-    ``calls`` has the number of objects of each call, ``asked`` is set once there was a call."""
+    ``calls`` has the number of objects of each call, ``called`` is set at a call."""
 
     total = False
 
     def __init__(self) -> None:
         self.calls: list[int] = []
         self.refused: set[str] = set()
-        self.asked, self.gate = asyncio.Event(), asyncio.Event()
+        self.called, self.gate = asyncio.Event(), asyncio.Event()
         self.gate.set()
 
     async def convert(self, objects: Sequence[dict[str, Any]], target: tuple[str, str, str]) -> list[dict[str, Any]]:
         self.calls.append(len(objects))
-        self.asked.set()
+        self.called.set()
         await asyncio.sleep(0)
         await self.gate.wait()
         for obj in objects:

@@ -19,7 +19,7 @@ def pod(containers: str = "", init: str = "", ephemeral: str = "") -> dict[str, 
     (pod("mine"), ""), (pod("mine", "first", "debugger"), ""), (pod("a mine"), "mine"), (pod("a b", "mine"), "mine"),
     (pod("a", "", "mine"), "mine"),
 ])  # fmt: skip
-def test_the_only_one_and_the_one_asked_for(of: dict[str, Any], wanted: str) -> None:
+def test_the_only_container_or_the_named_one_is_chosen(of: dict[str, Any], wanted: str) -> None:
     assert chosen(of, wanted) == "mine"
 
 
@@ -30,7 +30,7 @@ def test_the_only_one_and_the_one_asked_for(of: dict[str, Any], wanted: str) -> 
     (pod("a b", "first", "debugger"), "", "a container name must be specified for pod test, choose one of: [first a b debugger]"),
     (pod("a b"), "unknown", "container unknown is not valid for pod test"),
 ])  # fmt: skip
-def test_what_there_is_to_choose_from(of: dict[str, Any], wanted: str, why: str) -> None:
+def test_a_missing_or_unknown_container_name_is_refused_with_a_list(of: dict[str, Any], wanted: str, why: str) -> None:
     """Upstream's table of ``TestCheckLogLocation``."""
     with pytest.raises(ApiError) as refusal:
         chosen(of, wanted)

@@ -8,7 +8,7 @@ import pytest
 
 from kas.registry.versions import BUILT_IN
 from kas.types.scheme import decode_protobuf, open_envelope
-from tests.endpoints.inprocess import PROTOBUF, V1, V2, Api, Elsewhere, Stream, autoscaler, run, whole
+from tests.endpoints.inprocess import PROTOBUF, V1, V2, Api, Stream, WaitingConverter, autoscaler, run, whole
 
 MERGE = "application/merge-patch+json"
 FORMS = (
@@ -61,57 +61,57 @@ def v1(api: Api):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_list_is_converted_in_one_step_in_every_format(tmp_path, form):
-    elsewhere = Elsewhere()
+    converter = WaitingConverter()
 
     async def test(api: Api):
         await fill(api, 5)
         waited = await whole(await api.request("GET", V1, accept=form))
-        assert elsewhere.calls == [5]
+        assert converter.calls == [5]
         v1(api).converter, v1(api).streams = BUILT_IN, True
         assert waited == await whole(await api.request("GET", V1, accept=form))
         assert b"h004" in waited
 
-    run(tmp_path, test, converter=elsewhere)
+    run(tmp_path, test, converter=converter)
 
 
 def test_a_long_list_is_converted_page_by_page_and_whole(tmp_path):
-    elsewhere = Elsewhere()
+    converter = WaitingConverter()
 
     async def test(api: Api):
         await fill(api, 300)
         _, body = await api("GET", V1)
         assert [i["metadata"]["name"] for i in body["items"]] == [f"h{i:03}" for i in range(300)]
         assert all(i["spec"]["targetCPUUtilizationPercentage"] == 60 for i in body["items"])
-        assert sum(elsewhere.calls) == 300 and len(elsewhere.calls) < 10
+        assert sum(converter.calls) == 300 and len(converter.calls) < 10
         # The client's page, and the next one.
         _, body = await api("GET", V1 + "?limit=299")
         assert len(body["items"]) == 299
         _, body = await api("GET", f"{V1}?limit=299&continue={body['metadata']['continue']}")
         assert [i["metadata"]["name"] for i in body["items"]] == ["h299"]
 
-    run(tmp_path, test, converter=elsewhere)
+    run(tmp_path, test, converter=converter)
 
 
 @pytest.mark.parametrize("refused", ["h001", "h250"])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_list_that_fails_in_the_middle_is_a_status(tmp_path, form, refused):
-    elsewhere = Elsewhere()
+    converter = WaitingConverter()
 
     async def test(api: Api):
         await fill(api, 260)
-        elsewhere.refused = {refused}
+        converter.refused = {refused}
         resp = await api.request("GET", V1, accept=form)
         assert resp.status == 500 and resp.stream is None
         assert f"conversion of {refused} failed".encode() in resp.body
         assert (await api("GET", f"{V1}/{refused}"))[1]["message"].endswith(f"conversion of {refused} failed")
         assert (await api("GET", f"{V1}/h000"))[0] == 200
 
-    run(tmp_path, test, converter=elsewhere)
+    run(tmp_path, test, converter=converter)
 
 
 @pytest.mark.parametrize("form", ["application/json", PROTOBUF, "application/json;as=Table;v=v1;g=meta.k8s.io"])
 def test_one_object(tmp_path, form):
-    elsewhere = Elsewhere()
+    converter = WaitingConverter()
 
     async def test(api: Api):
         await fill(api, 1)
@@ -119,17 +119,17 @@ def test_one_object(tmp_path, form):
             waited = await api.request("GET", f"{V1}/h000{query}", accept=form)
             v1(api).converter = BUILT_IN
             assert waited.status == 200 and waited.body == (await api.request("GET", f"{V1}/h000{query}", accept=form)).body
-            v1(api).converter = elsewhere
-        assert elsewhere.calls == [1, 1]
+            v1(api).converter = converter
+        assert converter.calls == [1, 1]
         if form == PROTOBUF:
             raw = open_envelope(waited.body)[2]
             assert decode_protobuf(v1(api).type, raw)["spec"]["targetCPUUtilizationPercentage"] == 60
 
-    run(tmp_path, test, converter=elsewhere)
+    run(tmp_path, test, converter=converter)
 
 
 def test_writes_through_a_converted_version(tmp_path):
-    elsewhere = Elsewhere()
+    converter = WaitingConverter()
 
     async def test(api: Api):
         status, made = await api("POST", V1, autoscaler("a", "v1"))
@@ -150,7 +150,7 @@ def test_writes_through_a_converted_version(tmp_path):
         assert status == 200 and [i["spec"]["targetCPUUtilizationPercentage"] for i in gone["items"]] == [60]
         assert api.stored("a") is None and api.stored("b") is None
 
-    run(tmp_path, test, converter=elsewhere)
+    run(tmp_path, test, converter=converter)
 
 
 @pytest.mark.parametrize(
@@ -165,31 +165,31 @@ def test_writes_through_a_converted_version(tmp_path):
     ],
 )
 def test_a_write_whose_conversion_fails_changes_nothing(tmp_path, method, path, body, ctype):
-    elsewhere = Elsewhere()
+    converter = WaitingConverter()
 
     async def test(api: Api):
         await fill(api, 1)
         before, revision = api.stored("h000"), api.store.revision
-        elsewhere.refused = {"h000", "h001"}
+        converter.refused = {"h000", "h001"}
         status, answer = await api(method, path, body, ctype)
         assert status == 500 and answer["kind"] == "Status" and "conversion of h00" in answer["message"]
         assert api.stored("h000") == before and api.stored("h001") is None and api.store.revision == revision
 
-    run(tmp_path, test, converter=elsewhere)
+    run(tmp_path, test, converter=converter)
 
 
 def test_watches_share_a_conversion_that_waits(tmp_path):
-    elsewhere = Elsewhere()
+    converter = WaitingConverter()
 
     async def test(api: Api):
         await fill(api, 1)
         rv = api.store.revision
         forms = ("application/json", "application/json", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
         streams = [Stream(await api.request("GET", f"{V1}?watch=1&resourceVersion={rv}", accept=form)) for form in forms]
-        elsewhere.gate.clear()
+        converter.gate.clear()
         await api("PATCH", V2 + "/h000", {"spec": {"maxReplicas": 4}}, MERGE)
-        await asyncio.wait_for(elsewhere.asked.wait(), 60)
-        elsewhere.gate.set()
+        await asyncio.wait_for(converter.called.wait(), 60)
+        converter.gate.set()
         events = [await s.next() for s in streams]
         assert [e["type"] for e in events] == ["MODIFIED"] * 3
         assert events[0]["object"]["spec"]["targetCPUUtilizationPercentage"] == 60 and events[0] == events[1]
@@ -197,56 +197,56 @@ def test_watches_share_a_conversion_that_waits(tmp_path):
         gone = [await s.next() for s in streams]
         assert {(e["type"], e["object"]["metadata"]["resourceVersion"]) for e in gone} == {("DELETED", str(api.store.revision))}
         assert gone[0]["object"]["apiVersion"] == "autoscaling/v1"
-        assert elsewhere.calls == [1, 1]
+        assert converter.calls == [1, 1]
 
-    run(tmp_path, test, converter=elsewhere)
+    run(tmp_path, test, converter=converter)
 
 
 def test_a_watch_that_starts_when_the_conversion_is_done(tmp_path):
     """The result that it would wait for is there, and the waiters have not been woken yet."""
-    elsewhere = Elsewhere()
+    converter = WaitingConverter()
 
     async def test(api: Api):
         await fill(api, 1)
         path = f"{V1}?watch=1&resourceVersion={api.store.revision}"
         first, late = Stream(await api.request("GET", path)), await api.request("GET", path)
-        elsewhere.gate.clear()
+        converter.gate.clear()
         await api("PATCH", V2 + "/h000", {"spec": {"maxReplicas": 4}}, MERGE)
-        await asyncio.wait_for(elsewhere.asked.wait(), 60)
-        elsewhere.gate.set()
+        await asyncio.wait_for(converter.called.wait(), 60)
+        converter.gate.set()
         second = Stream(late)  # runs right after the step that ends the conversion
         assert await first.next() == await second.next()
-        assert elsewhere.calls == [1]
+        assert converter.calls == [1]
 
-    run(tmp_path, test, converter=elsewhere)
+    run(tmp_path, test, converter=converter)
 
 
 def test_a_watch_gets_an_error_that_occurred_while_it_waited_for_another_conversion(tmp_path):
-    elsewhere = Elsewhere()
+    converter = WaitingConverter()
 
     async def test(api: Api):
         await fill(api, 1)
         path = f"{V1}?watch=1&resourceVersion={api.store.revision}"
         first = Stream(await api.request("GET", path))
-        elsewhere.gate.clear()
-        elsewhere.refused = {"bad"}
+        converter.gate.clear()
+        converter.refused = {"bad"}
         await api("PATCH", V2 + "/h000", {"spec": {"maxReplicas": 4}}, MERGE)
-        await asyncio.wait_for(elsewhere.asked.wait(), 60)
+        await asyncio.wait_for(converter.called.wait(), 60)
         await api("POST", V2, autoscaler("bad"))
-        elsewhere.asked.clear()
+        converter.called.clear()
         both = Stream(await api.request("GET", path))  # waits for the first one's conversion and for its own
-        await asyncio.wait_for(elsewhere.asked.wait(), 60)
-        elsewhere.gate.set()
+        await asyncio.wait_for(converter.called.wait(), 60)
+        converter.gate.set()
         assert (await first.next())["type"] == "MODIFIED"
         for s in (first, both):
             last = await s.next()
             assert last["type"] == "ERROR" and "conversion of bad failed" in last["object"]["message"]
 
-    run(tmp_path, test, converter=elsewhere)
+    run(tmp_path, test, converter=converter)
 
 
 def test_a_watch_whose_conversion_fails_ends_with_an_error_event(tmp_path):
-    elsewhere = Elsewhere()
+    converter = WaitingConverter()
 
     async def test(api: Api):
         await fill(api, 1)
@@ -254,7 +254,7 @@ def test_a_watch_whose_conversion_fails_ends_with_an_error_event(tmp_path):
         streams = [Stream(await api.request("GET", path)) for _ in range(2)]
         await api("POST", V2, autoscaler("good"))
         assert [(await s.next())["object"]["metadata"]["name"] for s in streams] == ["good", "good"]
-        elsewhere.refused = {"bad"}
+        converter.refused = {"bad"}
         await asyncio.gather(*(api("POST", V2, autoscaler(name)) for name in ("one", "bad", "two")))
         for s in streams:
             await asyncio.wait_for(s.ended, 60)
@@ -263,49 +263,49 @@ def test_a_watch_whose_conversion_fails_ends_with_an_error_event(tmp_path):
             assert "bad" not in [e["object"]["metadata"]["name"] for e in before]
             assert last["type"] == "ERROR" and last["object"]["code"] == 500 and "conversion of bad failed" in last["object"]["message"]
         assert not api.watches.open
-        elsewhere.refused = set()
+        converter.refused = set()
         again = Stream(await api.request("GET", path))
         assert {(await again.next())["object"]["metadata"]["name"] for _ in range(4)} == {"good", "one", "bad", "two"}
 
-    run(tmp_path, test, converter=elsewhere)
+    run(tmp_path, test, converter=converter)
 
 
 def test_a_watch_whose_initial_state_does_not_convert_waits_until_it_does(tmp_path):
-    elsewhere = Elsewhere()
+    converter = WaitingConverter()
 
     async def test(api: Api):
         await fill(api, 3)
-        elsewhere.refused = {"h002"}
+        converter.refused = {"h002"}
         over = Stream(await api.request("GET", V1 + "?watch=1&timeoutSeconds=1"))
         waiting = Stream(await api.request("GET", V1 + "?watch=1"))
         await asyncio.wait_for(over.ended, 60)
         assert over.rest() == []
-        elsewhere.refused = set()
+        converter.refused = set()
         assert [(await waiting.next())["object"]["metadata"]["name"] for _ in range(3)] == ["h000", "h001", "h002"]
         # A client that waits for the end of the initial events learns that it does not come.
-        elsewhere.refused = {"h002"}
+        converter.refused = {"h002"}
         told = Stream(await api.request("GET", V1 + "?watch=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=1"))
         await asyncio.wait_for(told.ended, 60)
         assert [(e["type"], e["object"]["kind"]) for e in told.rest()] == [("ERROR", "Status")]
 
-    run(tmp_path, test, converter=elsewhere)
+    run(tmp_path, test, converter=converter)
 
 
 @pytest.mark.parametrize("initial", [True, False])
 def test_a_watch_ends_while_it_waits_for_a_conversion(tmp_path, initial):
-    elsewhere = Elsewhere()
+    converter = WaitingConverter()
 
     async def test(api: Api):
         await fill(api, 1)
-        elsewhere.gate.clear()
+        converter.gate.clear()
         # A client that asked for the end of the initial events must not get it: it has not seen them.
         how = "&sendInitialEvents=1&resourceVersionMatch=NotOlderThan" if initial else f"&resourceVersion={api.store.revision}"
         s = Stream(await api.request("GET", f"{V1}?watch=1&allowWatchBookmarks=1{how}"))
         if not initial:
             await api("POST", V2, autoscaler("new"))
-        await asyncio.wait_for(elsewhere.asked.wait(), 60)
+        await asyncio.wait_for(converter.called.wait(), 60)
         api.watches.end_all()
         await asyncio.wait_for(s.ended, 60)
         assert s.rest() == []
 
-    run(tmp_path, test, converter=elsewhere)
+    run(tmp_path, test, converter=converter)

@@ -305,7 +305,7 @@ def test_lists_are_written_with_sorted_keys(client, widgets):
     assert (end := re.search(r'resourceVersion: "(\d+)"\n\Z', yaml)) and int(end[1]) >= int(meta["resourceVersion"])
 
 
-def test_a_dry_run_shows_what_only_storing_would_remove(client, widgets):
+def test_a_dry_run_shows_fields_that_storing_would_remove(client, widgets):
     given = widgets.obj("a")
     given["metadata"] |= {"resourceVersion": "5", "selfLink": "/x"}
     status, body = client("POST", widgets.path() + "?dryRun=All", given)

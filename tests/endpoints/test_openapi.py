@@ -129,7 +129,7 @@ def test_actions_and_kinds_are_marked(core):
     assert eviction["x-kubernetes-group-version-kind"]["group"] == "policy"
 
 
-def test_schemas_say_how_lists_merge_and_what_is_required(v2, core):
+def test_schemas_have_merge_keys_and_required_fields(v2, core):
     spec = v2["definitions"]["io.k8s.api.core.v1.ServiceSpec"]["properties"]["ports"]
     assert spec["x-kubernetes-list-type"] == "map" and spec["x-kubernetes-list-map-keys"] == ["port", "protocol"]
     assert spec["x-kubernetes-patch-merge-key"] == "port" and spec["x-kubernetes-patch-strategy"] == "merge"
@@ -152,7 +152,7 @@ VERSIONS = [pytest.param(v, id="/".join(v)) for v in BY_VERSION] or [NONE]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_documents_describe_what_is_served(version: tuple[str, str]) -> None:
+def test_encoded_objects_match_their_schemas(version: tuple[str, str]) -> None:
     served = OpenAPI([builtin(r) for r in BUILTIN.resources if (r.group, r.version) == version], "v1.36.2")
     document = served.v3("apis/" + "/".join(version) if version[0] else "api/" + version[1])
     assert document is not None
@@ -177,7 +177,7 @@ def test_kinds_carry_their_group_version_kind(v2):
     assert {"group": "apps", "kind": "DeleteOptions", "version": "v1"} in everywhere
 
 
-def test_a_document_holds_only_what_its_paths_need(server):
+def test_a_document_holds_only_schemas_of_its_paths(server):
     schemas = json.loads(server.v3("version").body)["components"]["schemas"]
     assert list(schemas) == ["io.k8s.apimachinery.pkg.version.Info"]
 
@@ -345,7 +345,7 @@ def test_custom_resources_have_a_document_of_their_own(extended, server):
     assert extended.v3_hash("api/v1") == server.v3_hash("api/v1") and extended.v2().etag != server.v2().etag
 
 
-def test_v2_omits_what_it_cannot_express_of_custom_schemas(extended):
+def test_v2_omits_parts_of_custom_schemas_it_cannot_express(extended):
     spec = json.loads(extended.v2().body)["definitions"]["com.example.v1.Widget"]["properties"]["spec"]
     assert spec["required"] == ["size"]
     assert spec["properties"]["size"] == {"type": "integer", "minimum": 1}

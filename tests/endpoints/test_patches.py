@@ -320,6 +320,6 @@ def test_the_first_error_of_a_patched_document_is_that_of_its_text(client, confi
         ({"template": {"spec": {"containers": [{"name": "a", "livenessProbe": {"httpGet": "x"}}]}}}, "cannot restore struct from: string"),
     ],
 )
-def test_what_a_strategic_merge_patch_cannot_convert(client, deployment, spec, why):
+def test_values_that_a_strategic_merge_patch_cannot_convert(client, deployment, spec, why):
     code, body = client("PATCH", deployment, {"spec": spec}, STRATEGIC)
     assert (code, body["message"].rpartition('": ')[2]) == (422, why)

@@ -370,7 +370,7 @@ def test_componentstatuses_in_other_formats(client, name, form, answer):
         assert (body["rows"][0]["cells"] if form == "Table" else body["metadata"]) == answer
 
 
-def test_a_node_may_read_what_its_pods_refer_to(kas_server, connect, tmp_path):
+def test_a_node_may_read_the_secrets_of_its_pods(kas_server, connect, tmp_path):
     tokens = tmp_path / "tokens.csv"
     tokens.write_text('node-token,system:node:n1,u,"system:nodes"\n')
     client = connect(kas_server("--unsafe-no-fsync", f"--token-auth-file={tokens}"))

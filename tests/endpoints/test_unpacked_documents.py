@@ -36,8 +36,8 @@ async def sent(resp: Response) -> bytes:
     return b"".join(pieces)
 
 
-def test_many_answers_have_one_slice_of_a_turn_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """800 streams of HTTP/2 with a zero window held the loop for 250 ms: each decompressed its next piece in every turn."""
+def test_many_answers_share_one_slice_of_a_loop_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """800 streams of HTTP/2 with a zero window held the loop for 250 ms: each decompressed its next piece in every loop iteration."""
     turn, made, clock = [0], list[int](), SimpleNamespace(now=1.0)
     monkeypatch.setattr(waiting, "Throttle", lambda: Throttle(lambda: clock.now))
     real = zlib.decompressobj
@@ -73,10 +73,10 @@ def test_many_answers_have_one_slice_of_a_turn_of_the_loop(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("headers", [(), ((b"range", b"bytes=0-900000"),)])
-def test_what_nobody_takes_counts_and_is_small_where_there_is_much(
+def test_unread_documents_count_and_come_in_small_pieces_on_a_busy_server(
     monkeypatch: pytest.MonkeyPatch, headers: tuple[tuple[bytes, bytes], ...]
 ) -> None:
-    """They took 800 MB, which were in no budget."""
+    """800 unread documents took 800 MB, which no limit counted."""
     room, underway = Room(most_bytes=4 * LEAST_BYTES), Underway()
     underway.answers = 10_000
     for module in (documents, listpages):

@@ -489,7 +489,7 @@ def _stalled_clients(server, client, size, writes):
     assert "panic'd" not in server.output
 
 
-def test_a_watch_that_is_told_to_end_while_it_yields_ends(in_process, monkeypatch):
+def test_a_watch_can_be_ended_while_it_yields(in_process, monkeypatch):
     """It stayed until the next event if it had kept the loop for its whole time slice."""
 
     async def work(world):

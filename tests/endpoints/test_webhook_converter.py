@@ -18,7 +18,7 @@ from kas.endpoints.custom.webhookconverter import WebhookConverter
 from kas.meta.errors import ApiError
 from kas.meta.offload import LARGE, POOL
 from kas.observe.metrics import Registry as Metrics
-from tests.admission.webhook.hook_server import HookServer, said
+from tests.admission.webhook.hook_server import HookServer, raw_answer
 from tests.endpoints.customs import Customs, definition, until, version
 
 V1, V2 = "example.com/v1", "example.com/v2"
@@ -50,7 +50,7 @@ def answer(asked, change=lambda o: o, objects=lambda found: found, review=None, 
     found = objects([change({**o, "apiVersion": request["desiredAPIVersion"]}) for o in request["objects"]])
     response = {"uid": request["uid"], "convertedObjects": found, "result": {"status": "Success"}, **response}
     body = {"apiVersion": asked["body"]["apiVersion"], "kind": "ConversionReview", "response": response, **(review or {})}
-    return said(json.dumps({k: v for k, v in body.items() if v is not LEFT_OUT}).encode())
+    return raw_answer(json.dumps({k: v for k, v in body.items() if v is not LEFT_OUT}).encode())
 
 
 def converter(hook, *versions: str) -> WebhookConverter:
@@ -205,7 +205,7 @@ def test_only_v1_identifies_the_review_by_its_uid(hook):
 
 def test_unknown_review_versions(hook):
     assert says(converter(hook, "v7")) == "no supported conversion review versions"
-    hook.answers = lambda asked: said(b"oops", 503)
+    hook.answers = lambda asked: raw_answer(b"oops", 503)
     assert says(converter(hook)).startswith(f"{FOR} failed: ")
     assert says(made_of({"strategy": "Webhook", "conversionReviewVersions": ["v1"]})) == (
         f"{FOR} failed: webhook configuration must have either service or URL"

@@ -18,7 +18,7 @@ from kas.registry.generic import Registry
 from kas.registry.strategy import Context
 from kas.store import Op
 from kas.types.scheme import BUILTIN
-from tests.endpoints.inprocess import NOW, V1, V2, Api, Elsewhere, autoscaler
+from tests.endpoints.inprocess import NOW, V1, V2, Api, WaitingConverter, autoscaler
 
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
@@ -80,7 +80,7 @@ class Seen:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-@pytest.mark.parametrize("converter", [None, Elsewhere])
+@pytest.mark.parametrize("converter", [None, WaitingConverter])
 def test_admission_sees_the_version_of_the_request(tmp_path, waits, converter):
     seen = Seen()
 

@@ -258,7 +258,7 @@ def test_a_self_link_is_not_stored(client, namespace):
         ("apis/networking.k8s.io/v1/namespaces/{}/networkpolicies", {"spec": {"podSelector": {"matchExpressions": []}, "ingress": []}}),
     ],
 )
-def test_a_dry_run_shows_what_the_storage_would_return(client, namespace, plural, body):
+def test_a_dry_run_returns_the_same_object_as_the_write(client, namespace, plural, body):
     """An empty list that is always written is null there."""
     path = "/" + plural.format(namespace)
 
@@ -354,7 +354,7 @@ def test_the_depth_of_objects_is_bounded(client, namespace):
     assert client("PUT", f"{path}/deep", client.raw("GET", f"{path}/deep").text)[0] == 200
 
 
-def test_schemas_have_a_depth(client):
+def test_the_depth_of_schemas_is_bounded(client):
     """One of 130 levels kept every definition after it from being served, and one of 320 was a panic."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 

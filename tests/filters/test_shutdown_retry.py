@@ -26,7 +26,7 @@ def test_late_arrivals_get_429_as_text():
     assert f.before(request(**OWN_AGENT)) is None
 
 
-def test_a_late_arrival_over_http2_is_told_nothing_of_its_connection():
+def test_a_late_arrival_over_http2_gets_no_connection_header():
     late = request()
     late.http_version = "2"
     assert dict(shutdown_retry(lambda: True).before(late).headers) == TEXT

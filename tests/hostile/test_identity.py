@@ -78,7 +78,7 @@ def test_impersonation_without_a_user(admin):
         assert admin("GET", "/version", **headers)[0] == 400
 
 
-def test_impersonation_reaches_only_what_is_granted(as_user, grant, wire, admin):
+def test_impersonation_is_limited_to_granted_users_groups_and_extras(as_user, grant, wire, admin):
     """imp may impersonate alice, but no other user and no group, also not by repeating a header."""
     grant("imp", [{"apiGroups": [""], "resources": ["users"], "resourceNames": ["alice"], "verbs": ["impersonate"]}])
     imp = as_user("i-token")

@@ -29,7 +29,7 @@ def role(name: str, kind: str, rules: list[dict], **more) -> dict:
     return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "rules": rules, **more}
 
 
-def test_a_role_cannot_grant_what_its_writer_lacks(mallory, admin, roles, room):
+def test_a_role_cannot_grant_rights_its_writer_lacks(mallory, admin, roles, room):
     kind, url = roles
     name = f"r-{room}"
     for dry in ("", "?dryRun=All"):
@@ -75,7 +75,7 @@ def binding(name: str, kind: str, role_kind: str, role_name: str) -> dict:
     return {"apiVersion": api, "kind": kind, "metadata": {"name": name}, "roleRef": ref, "subjects": [subject]}
 
 
-def test_a_binding_cannot_grant_what_its_writer_lacks(mallory, admin, roles, room):
+def test_a_binding_cannot_grant_rights_its_writer_lacks(mallory, admin, roles, room):
     kind, url = roles
     bindings, kind_b = url[:-1] + "bindings", kind + "Binding"
     for dry in ("", "?dryRun=All"):
@@ -116,7 +116,7 @@ def test_aggregation_requires_full_authority(mallory, admin, grant, room):
         admin("DELETE", f"{url}/{name}")
 
 
-def test_a_policy_cannot_show_what_its_writer_may_not_read(mallory, admin, grant, room):
+def test_a_policy_cannot_show_objects_its_writer_may_not_read(mallory, admin, grant, room):
     api, spec = "/apis/admissionregistration.k8s.io/v1", {"matchConstraints": {"resourceRules": [
         {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
     ]}}  # fmt: skip
@@ -200,7 +200,7 @@ def pod(name: str, **spec) -> dict:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "x"}], **spec}}
 
 
-def test_admission_sees_what_is_stored(admin, room):
+def test_admission_sees_the_object_that_is_stored(admin, room):
     """A namespace that enforces "baseline" stores no privileged pod, however it is written."""
     label = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
     assert admin("PATCH", f"/api/v1/namespaces/{room}", label, MERGE)[0] == 200

@@ -32,7 +32,7 @@ TOKENS = 40
 TURNS = itertools.count()
 
 
-class Asked:
+class Services:
     """The server and the services that it calls; ``by`` is the CA of clients."""
 
     def __init__(self, directory: Path) -> None:
@@ -43,9 +43,9 @@ class Asked:
         kms = {"kms": {"apiVersion": "v2", "name": "k", "endpoint": f"unix://{self.plugin.socket}", "timeout": KMS_TIMEOUT}}
         encryption = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "EncryptionConfiguration",
                       "resources": [{"resources": ["secrets"], "providers": [kms, {"identity": {}}]}]}  # fmt: skip
-        said = {"url": self.issuer.url, "audiences": ["client"], "certificateAuthority": (directory / "stub-ca.crt").read_text()}
+        issuer = {"url": self.issuer.url, "audiences": ["client"], "certificateAuthority": (directory / "stub-ca.crt").read_text()}
         authentication = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration",
-                          "jwt": [{"issuer": said, "claimMappings": {"username": {"claim": "sub", "prefix": ""}}}]}  # fmt: skip
+                          "jwt": [{"issuer": issuer, "claimMappings": {"username": {"claim": "sub", "prefix": ""}}}]}  # fmt: skip
         others = {"level": "Request", "users": ["nobody"], "resources": [{"group": "", "resources": ["pods"]}]}
         audit = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [*[others] * RULES, {"level": "Metadata"}]}
         for name, what in (("encryption", encryption), ("authentication", authentication), ("audit", audit)):
@@ -68,8 +68,8 @@ class Asked:
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
-    made = Asked(tmp_path_factory.mktemp("asked"))
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    made = Services(tmp_path_factory.mktemp("services"))
     try:
         yield made
     finally:
@@ -79,20 +79,20 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
 
 
 @pytest.fixture
-def bystander(asked: Asked, echo: Echo) -> Iterator[Bystander]:
+def bystander(services: Services, echo: Echo) -> Iterator[Bystander]:
     """A client of this server, which must be served as before; the server's memory is checked, too."""
-    one, before = Bystander(asked.server, echo), sum(resident(asked.server).values())
+    one, before = Bystander(services.server, echo), sum(resident(services.server).values())
     yield one
     one.check()
-    comes_back(asked.server, before, MOST_MB)
+    comes_back(services.server, before, MOST_MB)
 
 
-def secrets(asked: Asked, name: str, many: int = 20) -> set[int]:
+def secrets(services: Services, name: str, many: int = 20) -> set[int]:
     """Writes and reads many secrets at once; returns the statuses."""
     turn = next(TURNS)
 
     def one(i: int) -> set[int]:
-        caller, named = Caller(asked.server, asked.server.token), f"{name}-{turn}-{i}"
+        caller, named = Caller(services.server, services.server.token), f"{name}-{turn}-{i}"
         made = caller("POST", SECRETS, {"metadata": {"name": named}, "stringData": {"a": "b"}})[0]
         return {made, caller("GET", f"{SECRETS}/{named}")[0], caller("GET", SECRETS)[0]}
 
@@ -100,98 +100,98 @@ def secrets(asked: Asked, name: str, many: int = 20) -> set[int]:
         return set().union(*pool.map(one, range(many)))
 
 
-def test_a_kms_plugin_that_does_not_answer(asked: Asked, bystander: Bystander) -> None:
+def test_a_kms_plugin_that_does_not_answer(services: Services, bystander: Bystander) -> None:
     def attack() -> None:
-        asked.plugin.hold()
+        services.plugin.hold()
         try:
-            assert secrets(asked, "slow") <= {200, 201, 404, 500}
-            asked.admin("GET", "/readyz")
+            assert secrets(services, "slow") <= {200, 201, 404, 500}
+            services.admin("GET", "/readyz")
         finally:
-            asked.plugin.release()
+            services.plugin.release()
 
     bystander.beside(attack)
-    assert secrets(asked, "again", 2) <= {200, 201}
+    assert secrets(services, "again", 2) <= {200, 201}
 
 
 @pytest.mark.parametrize("called, name, value", [
     ("huge", "annotation", b"x" * 300_000), ("large", "annotation", b"x" * 33_000), ("long", "key_id", "k" * 2000),
     ("sick", "healthz", "x" * 200_000), ("wrong", "encrypts_with", "b"),
 ])  # fmt: skip
-def test_a_kms_plugin_with_invalid_answers(asked: Asked, bystander: Bystander, called: str, name: str, value: object) -> None:
-    before = getattr(asked.plugin, name)
+def test_a_kms_plugin_with_invalid_answers(services: Services, bystander: Bystander, called: str, name: str, value: object) -> None:
+    before = getattr(services.plugin, name)
 
     def attack() -> None:
-        setattr(asked.plugin, name, value)
+        setattr(services.plugin, name, value)
         try:
-            assert secrets(asked, called) <= {200, 201, 404, 500}
-            asked.admin("GET", "/readyz")
+            assert secrets(services, called) <= {200, 201, 404, 500}
+            services.admin("GET", "/readyz")
         finally:
-            setattr(asked.plugin, name, before)
+            setattr(services.plugin, name, before)
 
     bystander.beside(attack)
 
 
-def known(asked: Asked, i: int) -> int:
+def known(services: Services, i: int) -> int:
     """Returns the status of a request whose token was signed by a published key."""
-    return Caller(asked.server, asked.issuer.token("e1", sub=f"u{i}"))("GET", "/api", timeout=60)[0]
+    return Caller(services.server, services.issuer.token("e1", sub=f"u{i}"))("GET", "/api", timeout=60)[0]
 
 
-def unknown(asked: Asked, i: int) -> int:
+def unknown(services: Services, i: int) -> int:
     """The same with a key that was not published, another each time."""
-    token = asked.issuer.token(f"unknown{i}", key=asked.issuer.keys["e1"], sub=f"u{i}")
-    return Caller(asked.server, token)("GET", "/api", timeout=60)[0]
+    token = services.issuer.token(f"unknown{i}", key=services.issuer.keys["e1"], sub=f"u{i}")
+    return Caller(services.server, token)("GET", "/api", timeout=60)[0]
 
 
-def tokens(asked: Asked, many: int = TOKENS) -> set[int]:
+def tokens(services: Services, many: int = TOKENS) -> set[int]:
     """Returns the statuses of requests with tokens, all different."""
     with ThreadPoolExecutor(8) as pool:
-        return {code for ask in (unknown, known) for code in pool.map(partial(ask, asked), range(many))}
+        return {code for ask in (unknown, known) for code in pool.map(partial(ask, services), range(many))}
 
 
-def while_they_are_held(asked: Asked) -> set[int]:
+def while_they_are_held(services: Services) -> set[int]:
     """The same while the issuer delays its keys: only requests with an unknown key wait."""
     with ThreadPoolExecutor(TOKENS) as pool:
-        before, waiting = asked.issuer.fetches(), []
+        before, waiting = services.issuer.fetches(), []
         try:
-            while asked.issuer.fetches() == before:  # a token that arrives within a second of the last fetch starts none
-                waiting.append(pool.submit(unknown, asked, len(waiting)))
+            while services.issuer.fetches() == before:  # a token that arrives within a second of the last fetch starts none
+                waiting.append(pool.submit(unknown, services, len(waiting)))
                 time.sleep(0.05)
-            waiting += [pool.submit(unknown, asked, len(waiting) + i) for i in range(TOKENS // 2)]
-            codes = {known(asked, i) for i in range(TOKENS)}
+            waiting += [pool.submit(unknown, services, len(waiting) + i) for i in range(TOKENS // 2)]
+            codes = {known(services, i) for i in range(TOKENS)}
         finally:
-            asked.issuer.release.set()
+            services.issuer.release.set()
         return codes | {one.result() for one in waiting}
 
 
 @pytest.mark.parametrize("fault", ["slow", "huge", "vast", "garbage", "error", "loop", "down"])
-def test_an_issuer_whose_keys_do_not_arrive(asked: Asked, bystander: Bystander, fault: str) -> None:
-    tokens(asked, 1)
+def test_an_issuer_whose_keys_do_not_arrive(services: Services, bystander: Bystander, fault: str) -> None:
+    tokens(services, 1)
 
     def attack() -> None:
-        asked.issuer.release.clear()
-        asked.issuer.fault = fault
+        services.issuer.release.clear()
+        services.issuer.fault = fault
         try:
-            assert (while_they_are_held if fault == "slow" else tokens)(asked) <= {200, 401}
+            assert (while_they_are_held if fault == "slow" else tokens)(services) <= {200, 401}
         finally:
-            asked.issuer.fault = ""
-            asked.issuer.release.set()
+            services.issuer.fault = ""
+            services.issuer.release.set()
 
     bystander.beside(attack)
 
 
-def test_chains_of_100_certificates(asked: Asked, bystander: Bystander, tmp_path: Path) -> None:
+def test_chains_of_100_certificates(services: Services, bystander: Bystander, tmp_path: Path) -> None:
     """Each certificate is issued by the next, and is checked before the user is known."""
-    chain = [asked.by]
+    chain = [services.by]
     for i in range(CHAIN):
         chain.append(pki.authority(f"a{i}", chain[-1]))
     leaf = pki.issue([("CN", "jane")], chain[-1], chain=chain[:0:-1])
     certificate, key = leaf.write(tmp_path, "leaf")
-    context = ssl.create_default_context(cafile=asked.server.ca)
+    context = ssl.create_default_context(cafile=services.server.ca)
     context.load_cert_chain(certificate, key)
 
     def show(_: int) -> bytes:
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            plain = stack.enter_context(socket.create_connection(("127.0.0.1", asked.server.port), 60))
+            plain = stack.enter_context(socket.create_connection(("127.0.0.1", services.server.port), 60))
             s = stack.enter_context(context.wrap_socket(plain, server_hostname="localhost"))
             s.sendall(b"GET /api HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             return s.recv(65536)

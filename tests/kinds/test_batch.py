@@ -38,7 +38,7 @@ def test_job_selects_its_pods_by_uid():
     assert (stored["spec"]["completions"], stored["spec"]["parallelism"], stored["spec"]["backoffLimit"]) == (1, 1, 6)
 
 
-def test_job_defaults_depend_on_what_was_given():
+def test_job_defaults_depend_on_other_fields():
     stored, _ = create("batch/v1/jobs", job(parallelism=2))
     assert "completions" not in stored["spec"]
     stored, _ = create("batch/v1/jobs", job(completionMode="Indexed", completions=3, backoffLimitPerIndex=1))

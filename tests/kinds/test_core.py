@@ -228,7 +228,7 @@ def test_endpoints_need_addresses():
     assert found[0][0] == "subsets[0]"
 
 
-def test_controller_selects_what_its_template_labels():
+def test_a_controllers_selector_and_labels_default_to_the_templates_labels():
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
     stored, _ = create("v1/replicationcontrollers", named(spec={"template": template}))
     assert stored["spec"]["selector"] == {"a": "b"} and stored["metadata"]["labels"] == {"a": "b"}

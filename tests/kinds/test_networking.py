@@ -227,7 +227,7 @@ def test_deprecated_slices_warn_except_for_their_controllers():
     assert slices.warnings == []
 
 
-def test_ports_of_a_slice_are_told_before_its_endpoints():
+def test_errors_of_a_slices_ports_come_before_those_of_its_endpoints():
     slices = Kind("discovery.k8s.io/v1/endpointslices")
     got = slices.refusals(_slice("IPv4", "10.0.0") | {"ports": [{"name": "UP"}]})
     assert got == [("ports[0].name", INVALID), ("endpoints[0].addresses[0]", INVALID)]

@@ -29,7 +29,7 @@ def left(**spec):
     return obj
 
 
-def said(call, *args):
+def messages(call, *args):
     return [f"{where}: {message}" for where, message in refused(call, *args)]
 
 
@@ -82,7 +82,7 @@ def of_file(**ref):
     ],
 )  # fmt: skip
 def test_messages(spec, expected):
-    assert said(create, PODS, pod(**spec)) == expected
+    assert messages(create, PODS, pod(**spec)) == expected
 
 
 LENIENT = [
@@ -99,14 +99,14 @@ LENIENT = [
 
 @pytest.mark.parametrize("spec", LENIENT)
 def test_stored_values_may_stay(spec):
-    assert said(create, PODS, pod(**spec))
+    assert messages(create, PODS, pod(**spec))
     assert update(PODS, left(**spec), label)[0]["metadata"]["labels"] == {"new": "label"}
 
 
 def test_the_network_of_the_host_may_be_given_to_users_of_their_own():
     with features.DEFAULT.overridden(UserNamespacesHostNetworkSupport=True):
         assert create(PODS, pod(hostUsers=False, hostNetwork=True))
-        assert said(create, PODS, pod(hostUsers=False, hostPID=True)) == ["spec.HostPID: Forbidden: when `hostUsers` is false"]
+        assert messages(create, PODS, pod(hostUsers=False, hostPID=True)) == ["spec.HostPID: Forbidden: when `hostUsers` is false"]
 
 
 def test_a_stored_selinux_change_policy_stays():
@@ -117,7 +117,7 @@ def test_a_stored_selinux_change_policy_stays():
 
 
 def test_only_sidecars_restart_on_a_resize():
-    found = said(create, PODS, pod(initContainers=[container("i", resizePolicy=AGAIN)]))
+    found = messages(create, PODS, pod(initContainers=[container("i", resizePolicy=AGAIN)]))
     text = "must not be set to 'RestartContainer' for non-sidecar initContainers"
     assert found == [f'spec.initContainers[0].resizePolicy[0].restartPolicy: Invalid value: "RestartContainer": {text}']
     assert stored(initContainers=[container("i", resizePolicy=AGAIN, restartPolicy="Always")])
@@ -126,7 +126,7 @@ def test_only_sidecars_restart_on_a_resize():
 def test_static_pods_claim_no_devices():
     static = pod(nodeName="n", resourceClaims=[{"name": "a", "resourceClaimName": "b"}])
     static["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
-    assert said(create, PODS, static) == ["[]: Forbidden: static pods do not support resource claims"]
+    assert messages(create, PODS, static) == ["[]: Forbidden: static pods do not support resource claims"]
 
 
 @pytest.mark.parametrize("profile,warned", [({}, True), ({"appArmorProfile": {"type": "Unconfined"}}, False)])
@@ -198,11 +198,11 @@ def status(**fields):
 
 def test_status_fields_are_validated():
     conditions = [{"type": "Ready", "status": "True", "observedGeneration": -1}]
-    assert said(update, PODS, stored(), status(conditions=conditions, observedGeneration=-2), "status") == [
+    assert messages(update, PODS, stored(), status(conditions=conditions, observedGeneration=-2), "status") == [
         "status.conditions[0].observedGeneration: Invalid value: -1: must be a non-negative integer",
         "status.observedGeneration: Invalid value: -2: must be a non-negative integer",
     ]
-    assert said(update, PODS, stored(nodeName="n"), status(nominatedNodeName="m"), "status") == [
+    assert messages(update, PODS, stored(nodeName="n"), status(nominatedNodeName="m"), "status") == [
         "status.nominatedNodeName: Forbidden: may not be set on pods that are already bound to a node"
     ]
     claim = status(resourceClaimStatuses=[{"name": "a", "resourceClaimName": "A"}])
@@ -213,7 +213,7 @@ def test_status_fields_are_validated():
     assert wrong[1][1].startswith('Invalid value: "A": a lowercase RFC 1123 subdomain')
     mapping = {"containerName": "z", "resourceName": "example.com/a", "requestName": "r"}
     extended = status(extendedResourceClaimStatus={"resourceClaimName": "b", "requestMappings": [mapping]})
-    assert said(update, PODS, stored(), extended, "status") == [
+    assert messages(update, PODS, stored(), extended, "status") == [
         'status.extendedResourceClaimStatus.requestMappings[0].containerName: Invalid value: "z": '
         "must match the name of an entry in spec.initContainers.name or spec.containers.name"
     ]
@@ -261,7 +261,7 @@ def test_restarts_of_ended_containers_follow_the_rules(code, spec, may):
     if may:
         update(PODS, old, state(running={}), "status")
     else:
-        assert said(update, PODS, old, state(running={}), "status") == [
+        assert messages(update, PODS, old, state(running={}), "status") == [
             "status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state"
         ]
 
@@ -287,9 +287,9 @@ def test_resize_keeps_the_names_and_order_of_containers():
     cpu = {"requests": {"cpu": "1"}}
     old = stored(containers=[container(resources=cpu), container("d")], initContainers=[container("i", resources=cpu)])
     renamed = "Forbidden: containers may not be renamed or reordered on resize"
-    found = said(update, PODS, old, lambda obj: obj["spec"]["containers"].reverse(), "resize")
+    found = messages(update, PODS, old, lambda obj: obj["spec"]["containers"].reverse(), "resize")
     assert found == [f"spec.containers[{i}].name: {renamed}" for i in (0, 1)]
-    found = said(update, PODS, old, lambda obj: obj["spec"]["containers"].append(container("e")), "resize")
+    found = messages(update, PODS, old, lambda obj: obj["spec"]["containers"].append(container("e")), "resize")
     assert found == ["spec.containers: Forbidden: containers may not be added or removed on resize"]
 
     def grow(obj):
@@ -304,7 +304,7 @@ def test_resize_keeps_the_names_and_order_of_containers():
         obj["spec"]["initContainers"][0]["resources"]["requests"]["ephemeral-storage"] = "2"
 
     text = "only cpu and memory resources for init or sidecar containers are mutable"
-    assert said(update, PODS, old, disk, "resize") == [f"spec.initContainers[0]: Forbidden: {text}"]
+    assert messages(update, PODS, old, disk, "resize") == [f"spec.initContainers[0]: Forbidden: {text}"]
 
 
 # -- warnings ----------------------------------------------------------------------------------------------------------
@@ -369,7 +369,7 @@ def test_a_deletion_cost_may_have_zeros_behind_a_minus(cost):
 @pytest.mark.parametrize("cost", ["", "-", "+1", "008", "1.5", "abc", "2147483648", "-2147483649", "9" * 50])
 def test_an_invalid_deletion_cost_is_refused(cost):
     body = annotated(**{COST: cost})
-    assert said(create, PODS, body) == [f'metadata.annotations[{COST}]: Invalid value: "{cost}": must be a 32bit integer']
+    assert messages(create, PODS, body) == [f'metadata.annotations[{COST}]: Invalid value: "{cost}": must be a 32bit integer']
     with features.DEFAULT.overridden(PodDeletionCost=False):
         create(PODS, body)
 
@@ -389,7 +389,7 @@ def test_an_invalid_deletion_cost_is_refused(cost):
     ],
 )  # fmt: skip
 def test_tolerations_of_the_annotation_are_checked(text, where, message):
-    assert said(create, PODS, annotated(**{TOLERATED: text})) == [f"metadata.annotations{where}: {message}"]
+    assert messages(create, PODS, annotated(**{TOLERATED: text})) == [f"metadata.annotations{where}: {message}"]
 
 
 def test_tolerations_of_the_annotation_may_be_right():
@@ -401,9 +401,9 @@ def test_numeric_tolerations_need_the_gate_or_a_stored_one():
     with features.DEFAULT.overridden(TaintTolerationComparisonOperators=True):
         old = stored(tolerations=[{"key": "a", "operator": "Gt", "value": "-12"}])
         for value, message in (("", "must be non-empty"), ("01", "must be a valid decimal integer in canonical form")):
-            found = said(create, PODS, pod(tolerations=[{"key": "a", "operator": "Lt", "value": value}]))
-            told = [message] if value else [message, 'strconv.ParseInt: parsing "": invalid syntax']
-            assert found == [f'spec.tolerations[0].value: Invalid value: "{value}": {text}' for text in told]
+            found = messages(create, PODS, pod(tolerations=[{"key": "a", "operator": "Lt", "value": value}]))
+            texts = [message] if value else [message, 'strconv.ParseInt: parsing "": invalid syntax']
+            assert found == [f'spec.tolerations[0].value: Invalid value: "{value}": {text}' for text in texts]
     update(PODS, old, label)
 
 
@@ -426,7 +426,7 @@ def test_the_name_of_a_projected_bundle_is_validated(name, message):
         if not message:
             assert create(PODS, wanted)
             return
-        [found] = said(create, PODS, wanted)
+        [found] = messages(create, PODS, wanted)
     assert f'Invalid value: "{name}": not a valid clustertrustbundlename: {message}' in found
 
 
@@ -435,8 +435,8 @@ def test_pod_certificates_of_kubernetes_signers_last_a_day_at_most():
     source["userAnnotations"] = {"a": "b"}
     at = "spec.volumes[0].projected.sources[0].podCertificate"
     with features.DEFAULT.overridden(PodCertificateRequest=True):
-        found = said(create, PODS, projected(podCertificate=source))
-        ours = said(create, PODS, projected(podCertificate={**source, "signerName": "example.com/a", "maxExpirationSeconds": 7862401}))
+        found = messages(create, PODS, projected(podCertificate=source))
+        ours = messages(create, PODS, projected(podCertificate={**source, "signerName": "example.com/a", "maxExpirationSeconds": 7862401}))
     known = '"RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"'
     assert found[0].startswith(f"{at}.userAnnotations: Invalid value")
     assert found[1:] == [
@@ -448,7 +448,7 @@ def test_pod_certificates_of_kubernetes_signers_last_a_day_at_most():
 
 def test_a_compared_toleration_fits_64_bits():
     with features.DEFAULT.overridden(TaintTolerationComparisonOperators=True):
-        found = said(create, PODS, pod(tolerations=[{"key": "a", "operator": "Gt", "value": "9223372036854775808"}]))
+        found = messages(create, PODS, pod(tolerations=[{"key": "a", "operator": "Gt", "value": "9223372036854775808"}]))
         create(PODS, pod(tolerations=[{"key": "a", "operator": "Gt", "value": "-9223372036854775808"}]))
     parsing = 'strconv.ParseInt: parsing "9223372036854775808": value out of range'
     assert found == [f'spec.tolerations[0].value: Invalid value: "9223372036854775808": {parsing}']
@@ -456,10 +456,10 @@ def test_a_compared_toleration_fits_64_bits():
 
 def test_a_scheduling_group_has_a_name():
     with features.DEFAULT.overridden(GenericWorkload=True):
-        assert said(create, PODS, pod(schedulingGroup={})) == [
+        assert messages(create, PODS, pod(schedulingGroup={})) == [
             "spec.schedulingGroup.podGroupName: Invalid value: null: must specify one of: `podGroupName`",
         ]
-        [found] = said(create, PODS, pod(schedulingGroup={"podGroupName": "A"}))
+        [found] = messages(create, PODS, pod(schedulingGroup={"podGroupName": "A"}))
         assert create(PODS, pod(schedulingGroup={"podGroupName": "a"}))[0]["spec"]["schedulingGroup"] == {"podGroupName": "a"}
     assert found.startswith('spec.schedulingGroup.podGroupName: Invalid value: "A": a lowercase RFC 1123 subdomain')
 
@@ -467,14 +467,14 @@ def test_a_scheduling_group_has_a_name():
 def test_an_empty_value_source_is_refused_with_the_choices():
     wanted = pod(containers=[container(env=[{"name": "A", "valueFrom": {}}])])
     with features.DEFAULT.overridden(EnvFiles=False):
-        [found] = said(create, PODS, wanted)
+        [found] = messages(create, PODS, wanted)
     assert found.endswith("must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`")
 
 
 def test_host_processes_need_a_privileged_cluster(monkeypatch):
     monkeypatch.setattr(capabilities.CURRENT, "allow_privileged", False)
     options = {"windowsOptions": {"hostProcess": True}}
-    found = said(create, PODS, pod(securityContext=options, hostNetwork=True, os={"name": "windows"}))
+    found = messages(create, PODS, pod(securityContext=options, hostNetwork=True, os={"name": "windows"}))
     assert found == ["spec: Forbidden: hostProcess containers are disallowed by cluster policy"]
 
 
@@ -520,7 +520,7 @@ def test_pod_resources_can_be_resized_only_with_a_gate():
         found = refused(update, PODS, old, change, "resize")
     gate = "InPlacePodLevelResourcesVerticalScalingEnabled"
     message = f"Forbidden: resize of pods with pod-level resources is forbidden when {gate} feature gate is disabled"
-    assert [told for _, told in found] == [message]
+    assert [text for _, text in found] == [message]
 
 
 def test_restart_rules_of_init_containers_need_gates():
@@ -533,7 +533,7 @@ def test_restart_rules_of_init_containers_need_gates():
         left = create(PODS, pod(initContainers=own))[0]["spec"]["initContainers"]
         assert [(c.get("restartPolicy"), c.get("restartPolicyRules")) for c in left] == [(None, None), ("Always", None), (None, None)]
     with features.DEFAULT.overridden(RestartAllContainersOnContainerExits=False):
-        assert said(create, PODS, pod(initContainers=[sidecar], containers=[
+        assert messages(create, PODS, pod(initContainers=[sidecar], containers=[
             container(restartPolicy="Never", restartPolicyRules=[all_of_them]),
         ])) == [
             'spec.containers[0].restartPolicyRules[0].action: Unsupported value: "RestartAllContainers": supported values: "Restart"',

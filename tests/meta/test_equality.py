@@ -129,7 +129,7 @@ def _amounts_alike(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["core.v1.PodSpec", "core.v1.Service", "apps.v1.StatefulSetSpec", "core.v1.Event", "batch.v1.JobSpec"])
-def test_what_is_equal_has_one_protobuf_form(name: str):
+def test_equal_objects_have_the_same_protobuf(name: str):
     """Protobuf writes what is set and no more: nil and empty lists are alike, zero values are written, pointers are written if set.
 
     Not kind and apiVersion, which the envelope has.

@@ -18,7 +18,7 @@ def test_every_address_reads_back(address):
 
 
 @given(st.text(alphabet="0123456789abf.:%/g", max_size=12))
-def test_it_accepts_what_ipaddress_accepts(text):
+def test_it_accepts_the_same_addresses_as_ipaddress(text):
     try:
         want = int(ipaddress.ip_address(text))
     except ValueError:

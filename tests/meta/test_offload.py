@@ -213,7 +213,7 @@ def test_begun_work_is_finished_first() -> None:
     assert [done.index(i) for i in range(5)] == sorted(done.index(i) for i in range(5)), done
 
 
-def test_abandoned_work_is_told_to_stop() -> None:
+def test_abandoned_work_can_see_that_it_is_abandoned() -> None:
     told: list[bool] = []
 
     async def go() -> None:
@@ -236,8 +236,8 @@ def test_abandoned_work_is_told_to_stop() -> None:
     assert told == [False, True] and not abandoned()
 
 
-def test_long_work_gives_way_to_who_has_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many users somebody is: each of these works until the last of them has had its turn."""
+def test_long_work_yields_to_clients_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the long work is of several users: each works until all have begun and the short one has run."""
     monkeypatch.setattr(offload, "SLICE_S", 0.0)
 
     async def go() -> None:

@@ -36,7 +36,7 @@ BOTH = pytest.mark.parametrize("point", [made(typing.NamedTuple), made(records.N
 
 
 @BOTH
-def test_what_a_record_is(point):
+def test_records_behave_as_named_tuples(point):
     one = point(1)
     assert (one, one.y, one[2], len(one), one.far, str(one)) == ((1, 2, "none"), 2, "none", 3, 3, "1|2")
     assert one == point(x=1, y=2, note="none") == point(1, note="none") and hash(one) == hash((1, 2, "none"))

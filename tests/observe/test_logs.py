@@ -272,8 +272,10 @@ def test_buffered_lines_are_written_when_full_due_or_at_the_end(
         time.sleep(0.01)
 
 
-def test_what_was_dropped_is_told_when_nothing_follows(written: io.StringIO, timers: list[tuple[float, Callable[[], None]]]) -> None:
-    """A burst and then silence: nobody learned of it."""
+def test_the_number_of_dropped_lines_is_logged_without_a_further_line(
+    written: io.StringIO, timers: list[tuple[float, Callable[[], None]]]
+) -> None:
+    """A burst and then silence: the number was never logged."""
     setup_logging(0, "text")
     (handler,) = [h for h in logging.getLogger().handlers if isinstance(h, Handler)]
     handler.stream = written

@@ -112,7 +112,7 @@ def test_a_list_has_a_span_for_writing_its_response(tmp_path, collector):
     assert by_name["store range"].attributes["key"].startswith("/registry/configmaps")
 
 
-def test_only_trusted_clients_decide_what_is_recorded(tmp_path, collector):
+def test_only_trusted_clients_decide_about_sampling(tmp_path, collector):
     ask = Asked(tmp_path, collector)  # without a rate only requests with a sampled parent
     not_sampled = f"00-{TRACE}-{PARENT}-00"
     asked = [("/version", GIVEN, None), ("/version", not_sampled, None), ("/version", "", None), ("/version", GIVEN, "")]

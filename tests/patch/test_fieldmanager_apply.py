@@ -367,7 +367,7 @@ def test_applying_again_changes_nothing(steps) -> None:
 
 
 @given(specs, specs)
-def test_a_sole_applier_gets_what_it_applies(first, second) -> None:
+def test_a_sole_appliers_object_equals_its_configuration(first, second) -> None:
     """Removed items and keys are gone; only containers may stay, empty."""
 
     def full(v):

@@ -141,7 +141,7 @@ def test_the_size_of_a_copy_is_counted_as_go_writes_it() -> None:
     ({"é": [1, {"a": "<"}]}, r'{"é":[1,{"a":"<"}]}', False), ({"a": 1}, '{"a":1,"b":null}', False), ([1], "[1,2]", False),
     ([], "{}", False), ({}, "[]", False), ("x", "1", False), ([1, 2], "[ 1,2]", True),
 ])  # fmt: skip
-def test_a_test_compares_the_text_of_the_patch_with_what_go_writes(have, said, passes) -> None:
+def test_a_test_compares_the_text_of_the_patch_with_gos_encoding(have, said, passes) -> None:
     patch = jp.decode(f'[{{"op":"test","path":"/a","value":{said}}}]')
     if passes:
         assert jp.apply({"a": have}, patch) == {"a": have}
@@ -178,7 +178,7 @@ def test_an_index_beyond_64_bits_is_out_of_range(index) -> None:
     assert str(e.value) == f"error in add for path: '/a/{index}': {why}"
 
 
-def test_a_copy_costs_what_go_writes() -> None:
+def test_a_copy_costs_the_length_of_gos_encoding() -> None:
     """Floats have more digits there, and HTML characters are escaped."""
     with pytest.raises(jp.ApplyError, match="copy is 32, exceeding the limit 31"):
         run({"a": [1e20, "<"]}, {"op": "copy", "from": "/a", "path": "/b"}, max_copy_bytes=31)

@@ -62,7 +62,7 @@ def test_selectors_count_for_collections_only():
     assert parse("GET", "/api/v1/watch/pods", query).label_selector == ""
 
 
-def test_a_prefix_without_a_rest_is_an_error_that_keeps_what_was_parsed():
+def test_a_prefix_without_a_rest_is_an_error_with_the_parsed_version():
     with pytest.raises(RequestInfoError) as e:
         parse("GET", "/api/v1/watch", b"a=b")
     assert e.value.info.api_version == "v1"

@@ -9,7 +9,7 @@ import pytest
 
 from kas.testing.server import KasServer
 from tests.admission.policy_backend import kubeconfig
-from tests.admission.webhook.hook_server import HookServer, reviewed, said, webhook
+from tests.admission.webhook.hook_server import HookServer, raw_answer, reviewed, webhook
 from tests.aggregator.backend import Backend
 from tests.aggregator.certificates import Authority as Backends
 from tests.client.konnectivity_server import KonnectivityServer
@@ -42,7 +42,7 @@ def hooks(tmp_path_factory, cluster):
     def answer(asked):
         if asked["path"].startswith("/tokens"):
             status = {"authenticated": asked["body"]["spec"]["token"] == "janes", "user": {"username": "jane"}}
-            return said(json.dumps({**asked["body"], "status": status}).encode())
+            return raw_answer(json.dumps({**asked["body"], "status": status}).encode())
         return reviewed(asked)
 
     with HookServer(tmp_path_factory.mktemp("hook"), "hooks.invalid") as server:
@@ -142,6 +142,6 @@ def test_webhooks_use_the_proxy_of_their_place(call, cluster, plane, hooks, tmp_
         assert call("POST", path, {"metadata": {"name": "w"}, "webhooks": given})[0] == 201
         code, body = call("POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": "asked"}})
         assert code == 201, body
-        assert [len(h.asked(name="asked")) for h in (inside, hooks)] == [1, 1]
+        assert [len(h.requests(name="asked")) for h in (inside, hooks)] == [1, 1]
         call("DELETE", f"{path}/w")
     assert where in cluster.asked and plane.asked == ["hooks.invalid:9443"] * 2

@@ -146,7 +146,7 @@ def gated(tmp_path_factory):
         yield server
 
 
-def test_feature_gates_decide_what_is_served(gated, connect):
+def test_feature_gates_enable_and_disable_paths_and_resources(gated, connect):
     api = connect(gated)
     paths = api("GET", "/")[1]["paths"]
     assert not {"/flagz", "/statusz"} & set(paths)

@@ -44,7 +44,7 @@ def flagged(tmp_path_factory) -> Iterator[KasServer]:
 
 @contextlib.contextmanager
 def unfinished(server: KasServer, method: str, length: int, **headers: str) -> Iterator[ssl.SSLSocket]:
-    """A request whose body is not all there, or whose answer nobody reads."""
+    """A request whose body is incomplete, or whose answer is not read."""
     context = ssl.create_default_context(cafile=server.ca)
     with socket.socket() as plain:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -94,14 +94,14 @@ def test_without_fairness_reads_and_writes_have_limits_of_their_own(flagged, con
         (CONFIG_MAPS, 401, {"Authorization": "Bearer wrong"}), (CONFIG_MAPS, 403, {"Impersonate_User": "eve"}),
     ],
 )  # fmt: skip
-def test_browsers_are_told_of_tls_by_refusals_and_health_checks_too(flagged, connect, path, status, headers):
+def test_refusals_and_health_checks_have_the_hsts_header_too(flagged, connect, path, status, headers):
     """Upstream's ``WithHSTS`` is outside of authentication and of every handler."""
     answer = connect(flagged).raw("GET", path, **headers)
     assert (answer.status_code, answer.headers["Strict-Transport-Security"]) == (status, "max-age=5")
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/version", CONFIG_MAPS])
-def test_nobody_is_nobody_where_anonymous_requests_are_off(flagged, path):
+def test_unauthenticated_requests_are_401_if_anonymous_requests_are_off(flagged, path):
     assert requests.get(flagged.url + path, verify=flagged.ca, timeout=LIMIT_S).status_code == 401
 
 
@@ -117,7 +117,7 @@ def legacy_token(server: KasServer, client: Any, account: str) -> str:
 
 
 @pytest.mark.parametrize("looked_up", [False, True])
-def test_the_secret_of_a_token_is_looked_up_where_the_flag_says_so(flagged, kas, connect, looked_up):
+def test_the_secret_of_a_token_is_looked_up_only_with_the_flag(flagged, kas, connect, looked_up):
     server = kas if looked_up else flagged
     client = connect(server)
     client("POST", SERVICE_ACCOUNTS, {"metadata": {"name": "robot"}})
@@ -172,14 +172,14 @@ def test_watches_end_one_after_another_in_their_time(kas_server):
     url, headers = f"{server.url}{CONFIG_MAPS}?watch=1&resourceVersion=0", {"Authorization": f"Bearer {server.token}"}
     watches = [requests.get(url, headers=headers, verify=server.ca, stream=True, timeout=LIMIT_S) for _ in range(count)]
     assert {w.status_code for w in watches} == {200}
-    told = time.monotonic()
+    signalled = time.monotonic()
     os.kill(server.pid, signal.SIGTERM)
     assert [list(w.iter_lines()) for w in watches] == [[]] * count
-    assert time.monotonic() - told >= (count - 1) / 200
+    assert time.monotonic() - signalled >= (count - 1) / 200
     assert server.process.wait(LIMIT_S) == 0
 
 
-def test_who_asks_before_the_server_was_ready_is_sent_away_once(kas_server, connect, tmp_path):
+def test_requests_get_429_only_until_the_server_has_been_ready_once(kas_server, connect, tmp_path):
     plugin = Plugin(tmp_path / "kms.sock")
     config = tmp_path / "encryption.yaml"
     kms = {"kms": {"apiVersion": "v2", "name": "plug", "endpoint": plugin.target, "timeout": "1s"}}
@@ -198,9 +198,9 @@ def test_who_asks_before_the_server_was_ready_is_sent_away_once(kas_server, conn
 
 
 def test_a_start_waits_for_etcd_as_long_as_the_flag_says(tmp_path):
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # and does not listen
-        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+    with socket.socket() as unconnected:
+        unconnected.bind(("127.0.0.1", 0))  # and does not listen
+        url = f"http://127.0.0.1:{unconnected.getsockname()[1]}"
         where = ("--data-dir", str(tmp_path), "--secure-port=auto", "--storage-backend=etcd3", f"--etcd-servers={url}")
         command = [sys.executable, "-m", "kas", "serve", *where, "--storage-initialization-timeout=1500ms"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)

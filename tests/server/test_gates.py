@@ -85,7 +85,7 @@ def ask(w: World, method: str, path: str, body: Any = None, **headers: str) -> A
 
 
 @pytest.mark.parametrize("on", [True, False])
-def test_what_is_served_follows_its_gate(on, world):
+def test_paths_and_response_forms_follow_their_gates(on, world):
     names = ("ComponentFlagz", "ComponentStatusz", "StorageVersionHash", "APIResponseCompression")
     w = world(*(f"{name}={str(on).lower()}" for name in names))
     paths = json.loads(w.ask("/")[1])["paths"]
@@ -116,7 +116,7 @@ def test_what_is_served_follows_its_gate(on, world):
          }}),
     ],
 )  # fmt: skip
-def test_what_is_valid_follows_its_gate(gate, path, obj, world):
+def test_validation_follows_its_gate(gate, path, obj, world):
     """With the gate it is accepted; a leading dash marks a gate that refuses it."""
     name, taken = gate.removeprefix("-"), gate[0] != "-"
     for on in (True, False):

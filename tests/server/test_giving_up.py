@@ -39,21 +39,21 @@ def test_requests_in_flight_finish_and_then_the_process_ends(monkeypatch, sealed
 
 
 @pytest.mark.parametrize("process", ["_front", "_replicator"])
-def test_every_process_logs_what_the_flags_ask_for(monkeypatch, process):
+def test_every_process_sets_up_logging_by_the_flags(monkeypatch, process):
     """``--vmodule`` also works in the processes that are not workers."""
 
-    class Told(Exception):
+    class Called(Exception):
         pass
 
-    def told(*asked: object) -> None:
-        raise Told(*asked)
+    def setup(*args: object) -> None:
+        raise Called(*args)
 
-    monkeypatch.setattr(logs, "setup_logging", told)
+    monkeypatch.setattr(logs, "setup_logging", setup)
     raw = SimpleNamespace(v=2, logging_format="text", vmodule="fetch=6")
     started = SimpleNamespace(options=SimpleNamespace(raw=raw), _close_go_writer=lambda: None)
-    with pytest.raises(Told) as asked:
+    with pytest.raises(Called) as raised:
         getattr(supervisor._Supervisor, process)(started, 0)
-    assert asked.value.args == (2, "text", "fetch=6")
+    assert raised.value.args == (2, "text", "fetch=6")
 
 
 @pytest.mark.parametrize(("path", "why"), [

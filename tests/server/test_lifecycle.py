@@ -88,7 +88,7 @@ def test_unknown_commands_are_refused(args):
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
 
 
-def test_help_shows_every_flag_with_its_default_and_what_it_does():
+def test_help_shows_every_flag_with_its_default_and_description():
     from kas.config.flags import FLAGS
 
     out = serve("--help").stdout

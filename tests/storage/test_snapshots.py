@@ -161,7 +161,7 @@ def test_a_snapshot_of_etcd_comes_below_another_prefix(etcd: Etcd, prefix: str, 
     assert main(["restore", str(file), f"--to=lmdb:{tmp_path}", "--to-prefix=/a"]) == 2
 
 
-def test_an_interrupt_reports_what_is_left(etcd: Etcd, prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_reports_the_resulting_state(etcd: Etcd, prefix: str, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupted save leaves nothing; an interrupted restore is completed by the same command."""
     place, file, again = make_lmdb(tmp_path / "a", 1200), str(tmp_path / "f"), tmp_path / "again"
 

@@ -14,17 +14,17 @@ from kas.store.etcd.freshness import Freshness, Waiter
 
 
 class Etcd:
-    """A fake etcd. ``asked`` has the callbacks of the calls that have no answer yet; a test answers them with ``answer``."""
+    """A fake etcd. ``pending`` has the callbacks of the calls that have no answer yet; a test answers them with ``answer``."""
 
     def __init__(self) -> None:
-        self.asked: list[Callable[[Any], None]] = []
+        self.pending: list[Callable[[Any], None]] = []
         self.found: list[int | StoreError] = []  # results of ``anew``
         self.reachable = True
         self.fences, self.fenced = 0, asyncio.Event()
 
-    def ask(self, told: Callable[[Any], None]) -> bool:
+    def ask(self, callback: Callable[[Any], None]) -> bool:
         if self.reachable:
-            self.asked.append(told)
+            self.pending.append(callback)
         return self.reachable
 
     def revision(self, over: Any) -> int:
@@ -44,7 +44,7 @@ class Etcd:
         self.fenced.set()
 
     def answer(self, outcome: int | StoreError | None) -> None:
-        self.asked.pop(0)(outcome)
+        self.pending.pop(0)(outcome)
 
 
 @pytest.fixture(autouse=True)
@@ -78,13 +78,13 @@ class World:
 
 
 class Parked:
-    """A parked request. ``told`` counts how often it continued; ``passed`` has the futures that it was told to wait for."""
+    """A parked request. ``continued`` counts how often it continued; ``passed`` has the futures that it has to wait for."""
 
     def __init__(self) -> None:
-        self.told, self.passed = 0, list[Any]()
+        self.continued, self.passed = 0, list[Any]()
 
     def go_on(self) -> None:
-        self.told += 1
+        self.continued += 1
 
     def wait(self, passed: Any) -> None:
         self.passed.append(passed)
@@ -100,15 +100,15 @@ def test_an_answer_releases_the_readers_that_came_before_the_call() -> None:
         world = World()
         first = world.join(3)
         await turn()
-        assert len(world.etcd.asked) == 1
+        assert len(world.etcd.pending) == 1
         second = world.join(2)
         await turn()
-        assert len(world.etcd.asked) == 1  # one call at a time
+        assert len(world.etcd.pending) == 1  # one call at a time
         world.etcd.answer(5)
         assert all(f.done() for f in first) and not any(f.done() for f in second)
-        assert len(world.etcd.asked) == 1  # the call for the second group
+        assert len(world.etcd.pending) == 1  # the call for the second group
         world.etcd.answer(5)
-        assert all(f.done() for f in second) and not world.etcd.asked
+        assert all(f.done() for f in second) and not world.etcd.pending
 
     asyncio.run(check())
 
@@ -158,18 +158,18 @@ def test_an_error_fails_the_readers_of_that_call_only() -> None:
     async def check() -> None:
         world = World()
         for outcome in (Unavailable("away"), StoreError("etcdserver: permission denied")):
-            asked = world.join(2)
+            joined = world.join(2)
             await turn()
             later = world.join()
             world.etcd.answer(outcome)
-            assert [type(f.exception()) for f in asked] == [type(outcome)] * 2
+            assert [type(f.exception()) for f in joined] == [type(outcome)] * 2
             world.etcd.answer(5)
             assert later[0].result() is None
-        asked = world.join()
+        joined = world.join()
         await turn()
         world.etcd.answer(4)
         with pytest.raises(Unavailable, match="gone back"):
-            await asked[0]
+            await joined[0]
 
     asyncio.run(check())
 
@@ -177,11 +177,11 @@ def test_an_error_fails_the_readers_of_that_call_only() -> None:
 def test_another_server_is_asked_if_one_did_not_answer() -> None:
     async def check() -> None:
         world = World()
-        asked = world.join()
+        joined = world.join()
         await turn()
         world.etcd.found.append(5)
         world.etcd.answer(None)
-        await asked[0]
+        await joined[0]
         world.etcd.reachable = False
         world.etcd.found += [5, Unavailable("no server can be reached")]
         await world.join()[0]
@@ -208,7 +208,7 @@ def test_each_reader_waits_only_until_its_own_deadline(monkeypatch: pytest.Monke
         with pytest.raises(Unavailable):
             await next_[0]
         world.etcd.answer(Unavailable("late"))  # no reader is left, so no further call is made
-        assert not world.etcd.asked
+        assert not world.etcd.pending
         behind = world.join()
         await turn()
         monkeypatch.setattr("kas.store.etcd.freshness.FRESH_S", 1e6)
@@ -238,13 +238,13 @@ def test_each_reader_waits_only_until_its_own_deadline(monkeypatch: pytest.Monke
 def test_close_cancels_all_readers() -> None:
     async def check() -> None:
         world = World()
-        asked = world.join()
+        joined = world.join()
         await turn()
         next_ = world.join()
         world.freshness.close()
-        assert asked[0].cancelled() and next_[0].cancelled()
+        assert joined[0].cancelled() and next_[0].cancelled()
         world.etcd.answer(5)
-        assert not world.etcd.asked
+        assert not world.etcd.pending
 
     asyncio.run(check())
 
@@ -260,15 +260,15 @@ def test_parked_requests_continue_after_the_answer_to_their_round() -> None:
         world.etcd.answer(7)
         (_, waiter), *_ = world.waiting
         await turn()
-        assert not waiter.done() and [one.told for one in parked] == [0, 0, 0]
+        assert not waiter.done() and [one.continued for one in parked] == [0, 0, 0]
         waiter.reached()
-        assert joined[0].done() and waiter.done() and [one.told for one in parked] == [0, 0, 0]  # not before the loop's next iteration
+        assert joined[0].done() and waiter.done() and [one.continued for one in parked] == [0, 0, 0]  # not before the loop's next iteration
         await turn()
-        assert [one.told for one in parked] == [1, 1, 0]
+        assert [one.continued for one in parked] == [1, 1, 0]
         world.revision = 7
         world.etcd.answer(7)
         await turn()
-        assert [one.told for one in parked] == [1, 1, 1] and not any(one.passed for one in parked)
+        assert [one.continued for one in parked] == [1, 1, 1] and not any(one.passed for one in parked)
 
     asyncio.run(check())
 
@@ -280,17 +280,17 @@ def test_a_request_parked_during_an_answer_waits_for_a_later_call() -> None:
         await turn()
         world.freshness.park(second)
         world.etcd.answer(5)
-        assert len(world.etcd.asked) == 1 and first.told == 0  # the call for the second request has already begun
+        assert len(world.etcd.pending) == 1 and first.continued == 0  # the call for the second request has already begun
         world.freshness.park(third)
         joined = world.join()
         await turn()
-        assert (first.told, second.told, third.told) == (1, 0, 0) and len(world.etcd.asked) == 1
+        assert (first.continued, second.continued, third.continued) == (1, 0, 0) and len(world.etcd.pending) == 1
         world.etcd.answer(5)
         await turn()
-        assert (second.told, third.told) == (1, 0) and not joined[0].done() and len(world.etcd.asked) == 1
+        assert (second.continued, third.continued) == (1, 0) and not joined[0].done() and len(world.etcd.pending) == 1
         world.etcd.answer(5)
         await turn()
-        assert third.told == 1 and joined[0].done() and not world.etcd.asked
+        assert third.continued == 1 and joined[0].done() and not world.etcd.pending
 
     asyncio.run(check())
 
@@ -304,15 +304,15 @@ def test_an_exception_fails_its_round_and_the_next_round_still_asks() -> None:
 
         world._wait = broken  # type: ignore[method-assign]
         world.freshness = world.made()
-        asked, parked = world.join(), Parked()
+        joined, parked = world.join(), Parked()
         await turn()
         world.freshness.park(parked)
         world.etcd.answer(7)
         with pytest.raises(RuntimeError, match="a bug"):
-            await asked[0]
+            await joined[0]
         world.etcd.answer(5)
         await turn()
-        assert parked.told == 1
+        assert parked.continued == 1
 
     asyncio.run(check())
 
@@ -327,7 +327,7 @@ def test_parked_requests_continue_over_several_loop_iterations(monkeypatch: pyte
         await asyncio.sleep(0)
         world.etcd.answer(5)
         for turns in range(10):
-            assert sum(one.told for one in parked) == turns
+            assert sum(one.continued for one in parked) == turns
             await asyncio.sleep(0)
 
     asyncio.run(check())
@@ -352,6 +352,6 @@ def test_requests_parked_for_long_or_failed_wait_as_other_readers_do(monkeypatch
         monkeypatch.undo()
         world.freshness.park(closed)
         world.freshness.close()
-        assert closed.passed[0].cancelled() and [one.told for one in (failed, closed, slow)] == [0, 0, 0]
+        assert closed.passed[0].cancelled() and [one.continued for one in (failed, closed, slow)] == [0, 0, 0]
 
     asyncio.run(check())

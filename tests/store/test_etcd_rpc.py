@@ -69,7 +69,7 @@ class Talk:
     def greet(self, **values: int) -> None:
         self.send(frame(SETTINGS, 0, 0, b"".join(struct.pack(">HI", getattr(http2, k), v) for k, v in values.items())))
 
-    def asked(self) -> tuple[int, bytes]:
+    def request(self) -> tuple[int, bytes]:
         """Returns the next complete request."""
         message: dict[int, bytes] = {}
         while True:
@@ -174,7 +174,7 @@ def script(*frames: Callable[[int], bytes] | bytes, keep: bool = True) -> Script
 
     def run(talk: Talk) -> None:
         talk.greet()
-        stream = talk.asked()[0]
+        stream = talk.request()[0]
         talk.send(*(f if isinstance(f, bytes) else f(stream) for f in frames))
         while keep:
             talk.frame()
@@ -195,7 +195,7 @@ def starved(talk: Talk) -> None:
 def refuses(talk: Talk) -> None:
     talk.greet()
     while True:
-        talk.send(frame(RST_STREAM, 0, talk.asked()[0], struct.pack(">I", 7)))
+        talk.send(frame(RST_STREAM, 0, talk.request()[0], struct.pack(">I", 7)))
 
 
 def silence(talk: Talk) -> None:
@@ -205,12 +205,12 @@ def silence(talk: Talk) -> None:
 
 def of_its_own(talk: Talk) -> None:
     talk.send(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10)
-    talk.asked()
+    talk.request()
 
 
 def flood(talk: Talk) -> None:
     talk.greet()
-    stream = talk.asked()[0]
+    stream = talk.request()[0]
     talk.send(frame(HEADERS, 0, stream, FIRST))
     while True:
         talk.send(frame(CONTINUATION, 0, stream, b""))
@@ -219,7 +219,7 @@ def flood(talk: Talk) -> None:
 def pings(talk: Talk) -> None:
     """Sends pings without end, and does not read."""
     talk.greet()
-    talk.asked()
+    talk.request()
     while True:
         talk.send(frame(PING, 0, 0, b"12345678") * 1000)
 
@@ -234,7 +234,7 @@ def declines(code: int, text: bytes) -> Script:
     def run(talk: Talk) -> None:
         talk.greet()
         while True:
-            talk.send(status(code, text)(talk.asked()[0]))
+            talk.send(status(code, text)(talk.request()[0]))
 
     return run
 
@@ -313,7 +313,7 @@ def test_errors_say_whether_a_write_may_have_happened(ask: Callable[..., Any], n
 def test_a_write_that_was_not_begun_goes_to_another_server(ask: Callable[..., Any]) -> None:
     def answers(talk: Talk) -> None:
         talk.greet()
-        talk.answer(talk.asked()[0])
+        talk.answer(talk.request()[0])
         talk.frame()
 
     for name in ("leaves, and has not begun", "resets without having begun", "no leader", "a learner", "other roles meanwhile"):
@@ -325,7 +325,7 @@ def test_a_write_that_was_not_begun_goes_to_another_server(ask: Callable[..., An
 def test_a_write_goes_to_another_server_if_the_first_sends_no_settings(ask: Callable[..., Any]) -> None:
     def answers(talk: Talk) -> None:
         talk.greet()
-        talk.answer(talk.asked()[0])
+        talk.answer(talk.request()[0])
         talk.frame()
 
     with Peer(silence) as silent, Peer(answers) as other:
@@ -335,7 +335,7 @@ def test_a_write_goes_to_another_server_if_the_first_sends_no_settings(ask: Call
 def test_an_unusual_but_valid_answer_is_read(ask: Callable[..., Any]) -> None:
     def run(talk: Talk) -> None:
         talk.greet()
-        stream = talk.asked()[0]
+        stream = talk.request()[0]
         talk.send(
             frame(HEADERS, 4, stream, b"\x08\x03100"),
             frame(99, 255, 12345, b"a frame of the future"),
@@ -384,7 +384,7 @@ def test_a_large_answer_comes_through_our_windows(ask: Callable[..., Any]) -> No
 
     def run(talk: Talk) -> None:
         talk.greet()
-        stream = talk.asked()[0]
+        stream = talk.request()[0]
         talk.send(frame(HEADERS, 4, stream, FIRST))
         room, left = http2.STREAM_WINDOW, packed(large)
         while left:
@@ -407,7 +407,7 @@ def test_open_calls_stay_within_the_servers_stream_limit() -> None:
     def run(talk: Talk) -> None:
         talk.greet(MOST_STREAMS=1)
         while True:
-            stream = talk.asked()[0]
+            stream = talk.request()[0]
             talk.answer(stream)
 
     async def check(config: Config) -> None:
@@ -422,23 +422,23 @@ def test_open_calls_stay_within_the_servers_stream_limit() -> None:
 
 
 def test_a_cancelled_call_resets_its_stream() -> None:
-    asked, reset = threading.Event(), threading.Event()
+    requested, reset = threading.Event(), threading.Event()
 
     def run(talk: Talk) -> None:
         talk.greet()
-        stream = talk.asked()[0]
-        asked.set()
+        stream = talk.request()[0]
+        requested.set()
         while talk.frame()[:3] != (RST_STREAM, 0, stream):
             pass
         reset.set()
         talk.answer(stream)  # too late
-        talk.answer(talk.asked()[0])
+        talk.answer(talk.request()[0])
         talk.frame()
 
     async def check(config: Config) -> None:
         client = AsyncClient(config)
         call = asyncio.create_task(client.call(TXN, pb.TxnRequest(), 60.0))
-        assert await asyncio.to_thread(asked.wait, 60)
+        assert await asyncio.to_thread(requested.wait, 60)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
@@ -573,7 +573,7 @@ def test_threads_share_connections() -> None:
     def run(talk: Talk) -> None:
         talk.greet()
         while True:
-            talk.answer(talk.asked()[0])
+            talk.answer(talk.request()[0])
 
     with Peer(run) as peer:
         client = Client(peer.config)
@@ -587,7 +587,7 @@ def test_threads_share_connections() -> None:
 def test_no_call_fails_when_an_idle_connection_has_ended(ask: Callable[..., Any]) -> None:
     def run(talk: Talk) -> None:
         talk.greet()
-        talk.answer(talk.asked()[0])  # and closes the connection
+        talk.answer(talk.request()[0])  # and closes the connection
 
     with Peer(run) as peer:
         client = Client(peer.config)
@@ -742,12 +742,12 @@ def test_a_connection_without_verified_certificates_is_refused(ask: Callable[...
         (replace(secured.config, servers=(secured.url.replace("https:", "http:"),)), "it may want https"),
         (replace(secured.config, servers=("http://127.0.0.1:1",)), "127.0.0.1:1: Connect"),
     ):
-        said: list[str] = []
-        while not (said and re.search(why, said[-1])):  # a busy machine may not answer within the second
-            assert len(said) < 10, said
-            with pytest.raises(Unavailable) as told:
+        messages: list[str] = []
+        while not (messages and re.search(why, messages[-1])):  # a busy machine may not answer within the second
+            assert len(messages) < 10, messages
+            with pytest.raises(Unavailable) as raised:
                 ask(config, PUT, pb.PutRequest(key=b"/never"), 1.0)
-            said.append(str(told.value))
+            messages.append(str(raised.value))
     assert not ask(secured.config, RANGE, pb.RangeRequest(key=b"/never"), 60.0).kvs
 
 
@@ -757,12 +757,12 @@ def test_an_expired_server_certificate_is_reported_until_it_is_replaced(ask: Cal
     etcd.own = over.write(tmp_path, "over")
     etcd.spawn()
     try:
-        said: list[str] = []
-        while "its certificate is not trusted: certificate has expired" not in said:
-            with pytest.raises(Unavailable) as told:
+        messages: list[str] = []
+        while "its certificate is not trusted: certificate has expired" not in messages:
+            with pytest.raises(Unavailable) as raised:
                 ask(etcd.config, PUT, pb.PutRequest(key=b"/never"), 1.0)
-            said.append(str(told.value).rpartition("127.0.0.1")[2].partition(": ")[2])
-            assert len(said) < 100, said  # the server starts meanwhile
+            messages.append(str(raised.value).rpartition("127.0.0.1")[2].partition(": ")[2])
+            assert len(messages) < 100, messages  # the server starts meanwhile
     finally:
         etcd.kill()
     etcd.own = good

@@ -958,7 +958,7 @@ def test_an_incomplete_copy_is_not_served(etcd: Etcd, tmp_path: Path) -> None:
         client.close()
 
 
-def test_starting_before_etcd_logs_what_is_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+def test_starting_before_etcd_logs_the_wait_and_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog) -> None:
     monkeypatch.setattr("kas.store.etcd.replicator.SOON_S", 0.01)
     client = Client(Config(("http://127.0.0.1:1",)))
     replicator = Replicator(client, lambda store: Plain(), Keys(), tmp_path / "replica", LMDBStore, patience_s=0.01)

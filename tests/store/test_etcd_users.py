@@ -215,7 +215,7 @@ def test_an_etcd_that_hides_its_version_counts_as_new(etcd: WithUsers) -> None:
         client.close()
 
 
-def test_a_user_who_may_not_compact_leaves_it_to_others(etcd: WithUsers, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_user_without_the_right_to_compact_leaves_it_to_others(etcd: WithUsers, caplog: pytest.LogCaptureFixture) -> None:
     client, root = Client(etcd.config), Client(etcd.known_as("root"))
     path = COMPACT.path
     object.__setattr__(COMPACT, "path", ROOTS_ALONE)

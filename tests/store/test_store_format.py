@@ -69,7 +69,7 @@ def test_old_and_new_history_are_continuous(old: str) -> None:
     store.close()
 
 
-def test_newer_format_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_newer_format_is_refused_with_advice(tmp_path: Path) -> None:
     with lmdb.open(str(tmp_path), max_dbs=8) as env, env.begin(write=True) as txn:
         txn.put(b"kas.format", b"3")
     with pytest.raises(Corrupt, match=r"has data format 3, this program reads format 2: use the program version that wrote it"):

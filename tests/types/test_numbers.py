@@ -33,7 +33,7 @@ def test_other_fields_drop_a_zero_fraction():
     assert repr(go_numbers(CONFIG_MAP, {"data": {"a": 1.0, "b": 1.5, "c": 1e21}})) == "{'data': {'a': 1, 'b': 1.5, 'c': 1e+21}}"
 
 
-def test_the_document_is_unchanged_and_shares_what_has_no_such_number():
+def test_the_document_is_unchanged_and_parts_without_such_numbers_are_shared():
     ports = [{"containerPort": 80}, {"containerPort": 81.0}]
     doc = {
         "spec": {"template": {"spec": {"containers": [{"ports": ports}, {"name": "b"}]}}},

@@ -57,7 +57,7 @@ def test_reading_gives_the_stored_fields(make):
         assert parse_sharing(data, end, orjson.loads) == orjson.loads(data)
 
 
-def test_sets_that_begin_alike_are_told_apart():
+def test_sets_with_equal_beginnings_are_distinguished():
     """By their head only some of them are found without a search; which ones changes with each that is read."""
     begin = {f"f:a-field-that-all-of-them-have-{n}": {} for n in range(4)}
     sets = [{**begin, f"f:{n}": {"f:z": {}} if n % 2 else {}} for n in range(7)] + [begin]

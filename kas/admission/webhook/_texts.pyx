@@ -184,7 +184,7 @@ async def only(webhooks, a, objects, hook, invocation, refused):
             except Exception as e:
                 raise webhooks.unanswered(hook, e) from None
             if found.annotations or found.warnings or not found.allowed:
-                await webhooks.heard(hook, a, found)
+                await webhooks.record_response(hook, a, found)
     except Exception as e:
         error = e
     took = _now() - began

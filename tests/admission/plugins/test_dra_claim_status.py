@@ -112,7 +112,7 @@ def test_the_node_of_an_allocation():
         UserInfo(NAME, extra={NODE_NAME: ["n1", "n2"]}),
     ],
 )  # fmt: skip
-def test_who_counts_as_on_the_node(user):
+def test_other_users_are_not_on_the_node_of_the_allocation(user):
     assert on_its_node(ON_NODE, allocation("n1"))
     assert not on_its_node(user, allocation("n1"))
     assert not on_its_node(UserInfo(NAME, extra={NODE_NAME: ["n_1!"]}), allocation("n_1!"))

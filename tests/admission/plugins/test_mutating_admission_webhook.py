@@ -12,7 +12,7 @@ from kas.admission.plugins import mutating_admission_webhook as module
 from kas.meta.errors import ApiError
 from kas.meta.offload import LARGE, POOL
 from tests.admission.admission_fakes import refused
-from tests.admission.webhook.hook_server import reviewed, rule, said, webhook
+from tests.admission.webhook.hook_server import raw_answer, reviewed, rule, webhook
 from tests.admission.webhook.running import Hooked
 
 
@@ -23,10 +23,10 @@ def hooked(server):
     made.close()
 
 
-def adds(asked):
+def adds(review):
     """Each webhook adds its own name to the object, once."""
-    name, data = asked["path"].partition("?")[0][1:], asked["request"]["object"]["data"]
-    return reviewed(asked, patch=[{"op": "add", "path": f"/data/{name}", "value": data.get(name, str(len(data)))}])
+    name, data = review["path"].partition("?")[0][1:], review["request"]["object"]["data"]
+    return reviewed(review, patch=[{"op": "add", "path": f"/data/{name}", "value": data.get(name, str(len(data)))}])
 
 
 def paths(hook):
@@ -48,7 +48,7 @@ def test_copies_that_double_the_object_are_made_off_the_loop(hooked, hook, copie
     grown = {"op": "add", "path": "/data/long", "value": "x" * 20_000}
     copied = [{"op": "copy", "from": "/data", "path": f"/metadata/annotations/a{i}"} for i in range(copies)]
     there, gone = ({"op": op, "path": "/metadata/annotations", "value": {}} for op in ("add", "replace"))
-    hook.answers = lambda asked: reviewed(asked, patch=[grown, there, *copied, gone])
+    hook.answers = lambda review: reviewed(review, patch=[grown, there, *copied, gone])
     hooked.add(webhook(hook.client("/a")))
     hooked.request().run()
     before = POOL.done
@@ -58,7 +58,7 @@ def test_copies_that_double_the_object_are_made_off_the_loop(hooked, hook, copie
 
 def test_reinvocation(hooked, hook, server):
     """Webhooks with reinvocation are called again only if the object was changed after them."""
-    hook.answers = lambda asked: adds(asked) if not asked["path"].startswith("/quiet") else reviewed(asked)
+    hook.answers = lambda review: adds(review) if not review["path"].startswith("/quiet") else reviewed(review)
     hooked.add(webhook(hook.client("/a"), "a.example.com", reinvocationPolicy="IfNeeded"), name="a")
     hooked.add(webhook(hook.client("/b"), "b.example.com", reinvocationPolicy="Never"), name="b")
     hooked.add(webhook(hook.client("/c"), "c.example.com", reinvocationPolicy="IfNeeded"), name="c")
@@ -81,7 +81,7 @@ def test_reinvocation(hooked, hook, server):
 
 def test_changes_of_other_plugins_cause_reinvocation(hooked, hook):
     """What one of them changes between the rounds is seen by those that want to."""
-    hook.answers = lambda asked: adds(asked) if asked["path"].startswith("/b") else reviewed(asked)
+    hook.answers = lambda review: adds(review) if review["path"].startswith("/b") else reviewed(review)
     hooked.add(webhook(hook.client("/b"), "b.example.com"), name="a")
     hooked.add(webhook(hook.client("/c"), "c.example.com", reinvocationPolicy="IfNeeded"), name="b")
 
@@ -105,18 +105,18 @@ def test_changes_of_other_plugins_cause_reinvocation(hooked, hook):
         return first, paths(hook)[len(first):]
 
     assert hooked.loop.run_until_complete(twice()) == (["b", "c"], ["c"])
-    assert hook.asked()[-1]["object"]["data"]["follower"] == "x"
+    assert hook.requests()[-1]["object"]["data"]["follower"] == "x"
 
 
 def test_annotations(hooked, hook):
-    hook.answers = lambda asked: adds(asked) if asked["path"].startswith("/a") else reviewed(asked)
+    hook.answers = lambda review: adds(review) if review["path"].startswith("/a") else reviewed(review)
     down = webhook({"url": "https://127.0.0.1:1/"}, "down.example.com", failurePolicy="Ignore")
     hooked.add(webhook(hook.client("/a")), down, name="conf")
     request = hooked.request()
     request.attributes.bodies_recorded = True
     request.run()
-    told = json.loads(request.annotations["patch.webhook.admission.k8s.io/round_0_index_0"])
-    assert told["patch"] == [{"op": "add", "path": "/data/a", "value": "1"}] and told["patchType"] == "JSONPatch"
+    patched = json.loads(request.annotations["patch.webhook.admission.k8s.io/round_0_index_0"])
+    assert patched["patch"] == [{"op": "add", "path": "/data/a", "value": "1"}] and patched["patchType"] == "JSONPatch"
     assert "patch.webhook.admission.k8s.io/round_0_index_1" not in request.annotations
     prefix = "mutation.webhook.admission.k8s.io/round_0_index_"
     assert json.loads(request.annotations[prefix + "0"]) == {"configuration": "conf", "webhook": "h.example.com", "mutated": True}
@@ -133,9 +133,9 @@ def test_annotations(hooked, hook):
 )  # fmt: skip
 def test_a_patch_is_logged_as_go_writes_it(hooked, hook, patch, shown):
     """Whatever its spaces and order of fields; one that has no operations or does not apply is not."""
-    def answer(asked):
-        response = {"uid": asked["request"]["uid"], "allowed": True, "patch": base64.b64encode(patch).decode(), "patchType": "JSONPatch"}
-        return said(json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}).encode())
+    def answer(review):
+        response = {"uid": review["request"]["uid"], "allowed": True, "patch": base64.b64encode(patch).decode(), "patchType": "JSONPatch"}
+        return raw_answer(json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}).encode())
 
     hook.answers = answer
     hooked.add(webhook(hook.client("/a")), name="conf")
@@ -143,13 +143,13 @@ def test_a_patch_is_logged_as_go_writes_it(hooked, hook, patch, shown):
     request.attributes.bodies_recorded = True
     with contextlib.suppress(ApiError):
         request.run()
-    told = request.annotations.get("patch.webhook.admission.k8s.io/round_0_index_0", "")
-    assert told == (f'{{"configuration":"conf","webhook":"h.example.com","patch":{shown},"patchType":"JSONPatch"}}' if shown else "")
+    annotation = request.annotations.get("patch.webhook.admission.k8s.io/round_0_index_0", "")
+    assert annotation == (f'{{"configuration":"conf","webhook":"h.example.com","patch":{shown},"patchType":"JSONPatch"}}' if shown else "")
 
 
 def test_changes_decide_which_webhooks_are_called_next(hooked, hook):
     label = [{"op": "add", "path": "/metadata/labels", "value": {"x": "y"}}]
-    hook.answers = lambda asked: reviewed(asked, patch=label) if asked["path"].startswith("/first") else reviewed(asked)
+    hook.answers = lambda review: reviewed(review, patch=label) if review["path"].startswith("/first") else reviewed(review)
     hooked.add(webhook(hook.client("/first")), webhook(hook.client("/then"), "t.example.com", objectSelector={"matchLabels": {"x": "y"}}))
     hooked.request().run()
     assert paths(hook) == ["first", "then"]
@@ -162,7 +162,7 @@ def test_changes_decide_which_webhooks_are_called_next(hooked, hook):
     ([{"op": "replace", "path": "/kind", "value": "Secret"}], "JSONPatch", "Ignore", "illegal base64 data at input byte 0"),
 ])  # fmt: skip
 def test_patches_that_do_not_apply(hooked, hook, patch, kind, policy, says):
-    hook.answers = lambda asked: reviewed(asked, patch=patch, patchType=kind)
+    hook.answers = lambda review: reviewed(review, patch=patch, patchType=kind)
     hooked.add(webhook(hook.client(), failurePolicy=policy))
     e = refused(hooked.request())
     assert e.code == 500 and says in e.message
@@ -179,17 +179,17 @@ def test_large_objects_are_patched_off_the_loop(hooked, hook):
 def test_a_changed_kind(hooked, hook):
     """Later webhooks see the new kind; the request cannot continue with it."""
     other = [{"op": "replace", "path": "/kind", "value": "Pod"}, {"op": "remove", "path": "/data"}]
-    hook.answers = lambda asked: reviewed(asked, patch=other) if asked["path"].startswith("/first") else reviewed(asked)
+    hook.answers = lambda review: reviewed(review, patch=other) if review["path"].startswith("/first") else reviewed(review)
     hooked.add(webhook(hook.client("/first"), failurePolicy="Ignore"), webhook(hook.client("/then"), "t.example.com"))
     e = refused(hooked.request())
     assert (e.code, e.reason, e.message) == (500, "", "converting (v1.Pod) to (core.ConfigMap): unknown conversion")
-    then = hook.asked()[1]
+    then = hook.requests()[1]
     assert then["kind"]["kind"] == "ConfigMap" and then["object"]["kind"] == "Pod" and then["object"]["spec"]["restartPolicy"] == "Always"
 
 
 def test_a_changed_version(hooked, hook):
     patch = [{"op": "replace", "path": "/apiVersion", "value": "autoscaling/v2"}]
-    hook.answers = lambda asked: reviewed(asked, patch=patch)
+    hook.answers = lambda review: reviewed(review, patch=patch)
     hooked.add(webhook(hook.client(), rules=[rule("horizontalpodautoscalers", groups=("autoscaling",), versions=("v1",))]))
     spec = {"scaleTargetRef": {"kind": "D", "name": "d"}, "maxReplicas": 2}
     obj = {"kind": "HorizontalPodAutoscaler", "apiVersion": "autoscaling/v1", "metadata": {"name": "a", "namespace": "ns1"}, "spec": spec}
@@ -200,17 +200,17 @@ def test_a_changed_version(hooked, hook):
 
 
 def test_deletes_are_not_patched(hooked, hook):
-    hook.answers = lambda asked: reviewed(asked, patch=[{"op": "remove", "path": "/data"}])
+    hook.answers = lambda review: reviewed(review, patch=[{"op": "remove", "path": "/data"}])
     hooked.add(webhook(hook.client()))
     old = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1"}}
     e = refused(hooked.request(operation="DELETE", obj=None, old=old))
-    said = 'admission webhook "h.example.com" attempted to modify the object, which is not supported for this operation'
-    assert e.message == f"Internal error occurred: {said}"
+    message = 'admission webhook "h.example.com" attempted to modify the object, which is not supported for this operation'
+    assert e.message == f"Internal error occurred: {message}"
 
 
 def test_another_version(hooked, hook, server):
     """The object is patched in the version of the rule, and then converted to the request's again."""
-    hook.answers = lambda asked: reviewed(asked, patch=[{"op": "replace", "path": "/spec/maxReplicas", "value": 9}])
+    hook.answers = lambda review: reviewed(review, patch=[{"op": "replace", "path": "/spec/maxReplicas", "value": 9}])
     hooked.add(webhook(hook.client(), rules=[rule("horizontalpodautoscalers", groups=("autoscaling",), versions=("v2",))]))
     target = {"kind": "D", "name": "d"}
     obj = {
@@ -220,7 +220,7 @@ def test_another_version(hooked, hook, server):
     request = hooked.request(obj=obj)
     request.attributes.group, request.attributes.resource = "autoscaling", "horizontalpodautoscalers"
     obj = request.run()
-    assert hook.asked()[0]["object"]["apiVersion"] == "autoscaling/v2"
+    assert hook.requests()[0]["object"]["apiVersion"] == "autoscaling/v2"
     assert obj["apiVersion"] == "autoscaling/v1" and obj["spec"]["maxReplicas"] == 9 and obj["spec"]["targetCPUUtilizationPercentage"] == 60
 
 
@@ -236,10 +236,10 @@ def test_a_long_selector_is_compiled_by_the_first_request(hooked, hook):
 
 def test_replacing_a_webhook_leaves_no_gap(hooked, hook):
     """If the new configuration was large, a request in progress called neither; it was read at the next request."""
-    def answer(asked):
-        if asked["path"].startswith("/a"):
+    def answer(review):
+        if review["path"].startswith("/a"):
             hooked.add(webhook(hook.client("/new"), objectSelector={"matchExpressions": long}), name="b")
-        return adds(asked)
+        return adds(review)
 
     long = [{"key": f"k{i}.example.com", "operator": "DoesNotExist"} for i in range(2000)]
     hook.answers = answer

@@ -106,7 +106,7 @@ EQUAL, BARE = {"key": "a", "operator": "Equal", "value": "1"}, {"key": "a", "val
         ({**A, "effect": "NoExecute"}, {**A, "effect": "NoExecute", "tolerationSeconds": 0}, True),
     ],
 )  # fmt: skip
-def test_what_a_toleration_covers(server, wide, narrow, covered):
+def test_coverage_of_tolerations(server, wide, narrow, covered):
     """As upstream's ``isSuperset``: without an operator, a toleration is covered by its equals and Exists only."""
     assert pod_objects.tolerates_all_of(wide, narrow) is covered
     listed = {pod_toleration_restriction.WHITELIST: json.dumps([wide])}

@@ -267,7 +267,7 @@ def test_messages_and_annotations_have_no_authorizer(governed):
         assert refused(governed.request()).message.endswith(f"expression '{text}' resulted in error: {said}")
 
 
-def test_messages_get_what_validations_left_of_the_budget(governed):
+def test_messages_get_the_rest_of_the_budget_of_validations(governed):
     """All validations come first; a message for which too little is left turns each of them into an error."""
     data = {"in": "a" * 20_000, "of": "b" * 1000}
     obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1"}, "data": data}

@@ -52,7 +52,7 @@ def test_no_webhook_is_called_for_unmatched_requests(hooked, hook):
 
 def test_a_request_that_no_webhook_matches_does_not_wait(hooked, hook):
     for i in range(2 * FEW):
-        hooked.add(webhook(hook.client(), objectSelector={"matchLabels": {"asked": "yes"}}))
+        hooked.add(webhook(hook.client(), objectSelector={"matchLabels": {"reviewed": "yes"}}))
         request = hooked.request()
         if i < FEW:
             assert hooked.plugin.validate(request.attributes) is None
@@ -72,11 +72,11 @@ def test_unreachable_webhooks_do_not_fill_the_log(hooked, monkeypatch, caplog):
     hooked.add(closed)
     for _ in range(5):
         assert refused(hooked.request()).code == 500
-    said = [f"Failed calling webhook, failing {how}" for how in ("open o.example.com", "closed c.example.com")]
-    assert [line.partition(":")[0] for line in caplog.messages] == [said[0], said[1], said[1]]
+    texts = [f"Failed calling webhook, failing {how}" for how in ("open o.example.com", "closed c.example.com")]
+    assert [line.partition(":")[0] for line in caplog.messages] == [texts[0], texts[1], texts[1]]
     now[0] += 1
     refused(hooked.request())
-    assert [line.partition(":")[0] for line in caplog.messages[3:]] == ["3 more webhooks could not be called", said[1]]
+    assert [line.partition(":")[0] for line in caplog.messages[3:]] == ["3 more webhooks could not be called", texts[1]]
 
 
 def test_thousands_of_annotations_yield_the_loop_and_log_one_line(monkeypatch, caplog):
@@ -100,8 +100,8 @@ def test_thousands_of_annotations_yield_the_loop_and_log_one_line(monkeypatch, c
 
     asyncio.run(tell())
     assert len(annotated) == 500 and turns >= 100
-    said = "Failed to set admission audit annotation h.example.com/k0/a/b: it is no qualified name, and 499 more like it"
-    assert caplog.messages == [said]
+    message = "Failed to set admission audit annotation h.example.com/k0/a/b: it is no qualified name, and 499 more like it"
+    assert caplog.messages == [message]
 
 
 @pytest.mark.parametrize("label, refused_by", [("a", 1), ("b", 0)])
@@ -115,7 +115,7 @@ def test_a_long_selector_is_compiled_off_the_loop_by_the_first_request(hooked, h
             super().__init__(*given)
 
     monkeypatch.setattr(hooks, "Hook", Noted)
-    hook.answers = lambda asked: reviewed(asked, False, {"message": "no"})
+    hook.answers = lambda review: reviewed(review, False, {"message": "no"})
     long = [{"key": f"k{i}.example.com", "operator": "DoesNotExist"} for i in range(2000)]
     selector = {"matchExpressions": [*long, {"key": "kind", "operator": "In", "values": ["a"]}]}
     name = hooked.add(webhook(hook.client(), objectSelector=selector))
@@ -135,9 +135,9 @@ def test_a_long_selector_is_compiled_off_the_loop_by_the_first_request(hooked, h
 
 def test_few_and_many_webhooks_are_matched_alike(hooked, hook):
     def labelled(label):
-        return webhook(hook.client(), objectSelector={"matchLabels": {"asked": label}})
+        return webhook(hook.client(), objectSelector={"matchLabels": {"reviewed": label}})
 
-    obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1", "labels": {"asked": "yes"}}}
+    obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1", "labels": {"reviewed": "yes"}}}
     hooked.add(labelled("no"), labelled("yes"))
     hooked.request(obj=obj).run()
     hooked.add(labelled("yes"))
@@ -156,11 +156,11 @@ def test_a_denial(hooked, hook):
         ({"code": 403, "message": "m"}, 403, "", ": m"), ({"code": 600}, 600, "", "without explanation"),
         ({"code": 1000}, 400, "", "without explanation"),
     ):  # fmt: skip
-        hook.answers = lambda asked, status=status: reviewed(asked, False, status=status)
+        hook.answers = lambda review, status=status: reviewed(review, False, status=status)
         e = refused(hooked.request())
         joint = "" if text.startswith(":") else " "
         assert (e.code, e.reason, e.message) == (code, reason, f'admission webhook "h.example.com" denied the request{joint}{text}')
-    hook.answers = lambda asked: reviewed(asked, False, status={"code": 429, "details": {"retryAfterSeconds": 7, "name": "x"}})
+    hook.answers = lambda review: reviewed(review, False, status={"code": 429, "details": {"retryAfterSeconds": 7, "name": "x"}})
     e = refused(hooked.request())
     assert e.headers == {"retry-after": "7"} and e.details == {"name": "x", "retryAfterSeconds": 7}
 
@@ -169,7 +169,7 @@ def test_audit_annotations_of_webhooks_cannot_replace_the_servers(hooked, hook, 
     """The name of a webhook is chosen by whoever configures it."""
     hooked.add(webhook(hook.client()) | {"name": "authorization.k8s.io"})
     notes = {"decision": "forbid", "ticket": "1"}
-    hook.answers = lambda asked: reviewed(asked, True, auditAnnotations=notes)
+    hook.answers = lambda review: reviewed(review, True, auditAnnotations=notes)
     request = hooked.request()
     request.annotations["authorization.k8s.io/decision"] = "allow"
     request.run()
@@ -181,9 +181,9 @@ def test_webhooks_are_called_concurrently(hooked, hook):
     """Each answers only when all have been called."""
     meet = threading.Barrier(4, timeout=60)
 
-    def answer(asked):
+    def answer(review):
         meet.wait()
-        return reviewed(asked, not asked["path"].startswith("/no"), status={"message": asked["path"][:3]})
+        return reviewed(review, not review["path"].startswith("/no"), status={"message": review["path"][:3]})
 
     hook.answers = answer
     hooked.add(webhook(hook.client("/a")), webhook(hook.client("/no2"), "n2.example.com"), name="b")
@@ -207,7 +207,7 @@ def test_deprecated_certificates_are_counted(hooked, tmp_path):
 
 
 def test_warnings_and_annotations(hooked, hook):
-    hook.answers = lambda asked: reviewed(asked, warnings=["w"], auditAnnotations={"k": "v", "a/b": "no key"})
+    hook.answers = lambda review: reviewed(review, warnings=["w"], auditAnnotations={"k": "v", "a/b": "no key"})
     hooked.add(webhook(hook.client()))
     request = hooked.request()
     request.run()
@@ -231,7 +231,7 @@ def test_failing_open_is_audited(hooked):
 def test_dry_run(hooked, hook):
     hooked.add(webhook(hook.client("/none")), name="a")
     hooked.request(dry_run=True).run()
-    assert hook.asked()[0]["dryRun"] is True
+    assert hook.requests()[0]["dryRun"] is True
     hooked.add(webhook(hook.client("/some"), "some.example.com", sideEffects="Some", failurePolicy="Ignore"), name="b")
     e = refused(hooked.request(dry_run=True))
     assert (e.code, e.message) == (400, 'admission webhook "some.example.com" does not support dry run')
@@ -244,7 +244,7 @@ def test_match_conditions(hooked, hook):
         return [{"name": f"c{i}", "expression": text} for i, text in enumerate(texts)]
 
     yes, no, bad = "request.operation == 'CREATE' && object.data.k == 'v'", "request.userInfo.username == 'jane'", "object.nope == 1"
-    for policy, texts, asked in (
+    for policy, texts, called in (
         ("Fail", (yes,), True), ("Fail", (yes, no), False), ("Fail", (bad, no), False), ("Ignore", (yes, bad), False),
         ("Fail", ("authorizer.group('').resource('pods').check('list').allowed()",), True), ("Fail", ("namespaceObject == null",), True),
         ("Fail", ("authorizer.requestResource.check('create').reason() == ''",), True),
@@ -252,7 +252,7 @@ def test_match_conditions(hooked, hook):
         name = hooked.add(webhook(hook.client(), matchConditions=conditions(*texts), failurePolicy=policy))
         hook.seen.clear()
         hooked.request().run()
-        assert bool(hook.seen) is asked, texts
+        assert bool(hook.seen) is called, texts
         hooked.remove(name)
     hooked.add(webhook(hook.client(), matchConditions=conditions(yes, bad)))
     hook.seen.clear()
@@ -266,7 +266,7 @@ def test_a_delete_and_a_review_of_the_first_version(hooked, hook):
     old = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "namespace": "ns1"}}
     hooked.request(operation="DELETE", obj=None, old=old).run()
     assert hook.seen[0]["body"]["apiVersion"] == "admission.k8s.io/v1beta1"
-    (request,) = hook.asked()
+    (request,) = hook.requests()
     assert request["object"] is None and request["oldObject"]["metadata"]["name"] == "a"
     assert request["options"] == {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"}
 
@@ -281,9 +281,9 @@ def test_credentials(server, tmp_path):
         (tmp_path / "users").write_text(
             f"{{users: [{{name: '127.0.0.1:{hook.port}', user: {{client-certificate: {cert}, client-key: {key}, token: t}}}}]}}"
         )
-        said = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration"}
-        said["kubeConfigFile"] = str(tmp_path / "users")
-        hooked = Hooked(server, module, RESOURCE, section=Section("ValidatingAdmissionWebhook", "", said))
+        config = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration"}
+        config["kubeConfigFile"] = str(tmp_path / "users")
+        hooked = Hooked(server, module, RESOURCE, section=Section("ValidatingAdmissionWebhook", "", config))
         hooked.add(webhook(hook.client()))
         hooked.request().run()
         (seen,) = hook.seen
@@ -291,9 +291,9 @@ def test_credentials(server, tmp_path):
         assert seen["peer"]["subject"][0][0][1] == "client"
         hooked.close()
     with pytest.raises(ConfigurationError, match="must be an absolute file path"):
-        server.plugin(module, Section("x", "", {**said, "kubeConfigFile": "users"}))
+        server.plugin(module, Section("x", "", {**config, "kubeConfigFile": "users"}))
     with pytest.raises(ConfigurationError, match="stat /no/such: no such file or directory"):
-        server.plugin(module, Section("x", "", {**said, "kubeConfigFile": "/no/such"}))
+        server.plugin(module, Section("x", "", {**config, "kubeConfigFile": "/no/such"}))
 
 
 def test_an_untrusted_certificate(hooked, hook):

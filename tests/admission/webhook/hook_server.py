@@ -18,17 +18,17 @@ Answer = tuple[int, dict[str, str], bytes]
 PATIENCE_S = 60.0
 
 
-def reviewed(asked: dict[str, Any], allowed: bool = True, patch: Any = None, **more: Any) -> Answer:
+def reviewed(review: dict[str, Any], allowed: bool = True, patch: Any = None, **more: Any) -> Answer:
     """The response to a review; ``patch`` has the operations of a JSON patch."""
-    response = {"uid": asked["body"]["request"]["uid"], "allowed": allowed}
+    response = {"uid": review["body"]["request"]["uid"], "allowed": allowed}
     if patch is not None:
         response |= {"patch": base64.b64encode(json.dumps(patch).encode()).decode(), "patchType": "JSONPatch"}
     response |= more
-    body = {"apiVersion": asked["body"]["apiVersion"], "kind": "AdmissionReview", "response": response}
-    return said(json.dumps(body).encode())
+    body = {"apiVersion": review["body"]["apiVersion"], "kind": "AdmissionReview", "response": response}
+    return raw_answer(json.dumps(body).encode())
 
 
-def said(body: bytes, code: int = 200, **headers: str) -> Answer:
+def raw_answer(body: bytes, code: int = 200, **headers: str) -> Answer:
     return code, {"Content-Type": "application/json", **headers}, body
 
 
@@ -58,12 +58,12 @@ class HookServer:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                asked = {
+                review = {
                     "path": self.path, "headers": {k.lower(): v for k, v in self.headers.items()}, "body": body,
                     "peer": self.connection.getpeercert(), "request": body.get("request") or {},
                 }  # fmt: skip
-                outer.seen.append(asked)
-                code, headers, data = outer.answers(asked)
+                outer.seen.append(review)
+                code, headers, data = outer.answers(review)
                 self.send_response(code)
                 for name, value in {"Content-Length": str(len(data)), **headers}.items():
                     self.send_header(name, value)
@@ -101,15 +101,15 @@ class HookServer:
         """The clientConfig for this server."""
         return {"url": self.url + path, "caBundle": self.ca_bundle}
 
-    def asked(self, **fields: Any) -> list[dict[str, Any]]:
+    def requests(self, **fields: Any) -> list[dict[str, Any]]:
         """The requests of the reviews that arrived, those with these fields."""
         return [s["request"] for s in list(self.seen) if all(s["request"].get(k) == v for k, v in fields.items())]
 
     def wait_for(self, count: int, **fields: Any) -> None:
         """Waits until so many such reviews have arrived."""
         end = time.monotonic() + PATIENCE_S
-        while len(self.asked(**fields)) < count:
-            assert time.monotonic() < end, f"{len(self.asked(**fields))} of {count} reviews came"
+        while len(self.requests(**fields)) < count:
+            assert time.monotonic() < end, f"{len(self.requests(**fields))} of {count} reviews came"
             time.sleep(0.01)
 
     def __enter__(self) -> HookServer:

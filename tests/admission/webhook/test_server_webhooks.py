@@ -11,7 +11,7 @@ import time
 import pytest
 
 from kas.testing.server import KasServer
-from tests.admission.webhook.hook_server import PATIENCE_S, HookServer, reviewed, rule, said, webhook
+from tests.admission.webhook.hook_server import PATIENCE_S, HookServer, raw_answer, reviewed, rule, webhook
 from tests.conftest import Client
 
 VALIDATING, MUTATING = (f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations" for kind in ("validating", "mutating"))
@@ -61,15 +61,15 @@ def config_map(name: str, **data: str) -> dict:
 
 
 def test_the_validated_object_is_the_stored_one(api, space, configure, hook):
-    def mutate(asked):
-        return reviewed(asked, patch=[{"op": "add", "path": "/data/b", "value": "2"}, {"op": "add", "path": "/nobody", "value": {"a": 1}}])
+    def mutate(review):
+        return reviewed(review, patch=[{"op": "add", "path": "/data/b", "value": "2"}, {"op": "add", "path": "/nobody", "value": {"a": 1}}])
 
-    hook.answers = lambda asked: mutate(asked) if asked["path"].startswith("/m") else reviewed(asked)
+    hook.answers = lambda review: mutate(review) if review["path"].startswith("/m") else reviewed(review)
     configure(webhook(hook.client("/m")), path=MUTATING)
     configure(webhook(hook.client("/v")))
     code, stored = api("POST", f"/api/v1/namespaces/{space}/configmaps", config_map("a", a="1"))
     assert code == 201 and stored["data"] == {"a": "1", "b": "2"} and "nobody" not in stored
-    mutated, validated = hook.asked(operation="CREATE")
+    mutated, validated = hook.requests(operation="CREATE")
     assert "uid" not in mutated["object"]["metadata"] and mutated["object"]["data"] == {"a": "1"}
     shown = {**stored, "metadata": {k: v for k, v in stored["metadata"].items() if k != "resourceVersion"}}
     assert validated["object"] == shown
@@ -87,10 +87,10 @@ def test_an_update_is_shown_to_webhooks_as_it_would_be_read(api, space, configur
         hook.seen.clear()
         code, after = api("PUT", path + query, {**before, "metadata": {**before["metadata"], "selfLink": "/x"}, "data": {"k": "2"}})
         assert code == 200
-        (asked,) = hook.asked(operation="UPDATE")
-        assert json.dumps(asked["oldObject"]) == json.dumps(before)
+        (request,) = hook.requests(operation="UPDATE")
+        assert json.dumps(request["oldObject"]) == json.dumps(before)
         # Only the storage removes selfLink, which a dry run does not reach.
-        shown = {**asked["object"], "metadata": {k: v for k, v in asked["object"]["metadata"].items() if query or k != "selfLink"}}
+        shown = {**request["object"], "metadata": {k: v for k, v in request["object"]["metadata"].items() if query or k != "selfLink"}}
         same = {**after, "metadata": {**after["metadata"], "resourceVersion": before["metadata"]["resourceVersion"]}}
         assert json.dumps(shown) == json.dumps(same)
     assert json.dumps(api("GET", path)[1]) == json.dumps(after) and "selfLink" not in after["metadata"]
@@ -103,21 +103,21 @@ def test_after_a_conflict_webhooks_are_called_again(api, space, configure, hook)
     configure(webhook(hook.client()))
     others = iter([True])
 
-    def answer(asked):
-        if asked["request"]["object"]["data"].get("mine") and next(others, False):
+    def answer(review):
+        if review["request"]["object"]["data"].get("mine") and next(others, False):
             api("PATCH", path, {"data": {"other": "x"}}, "application/merge-patch+json")
-        return reviewed(asked)
+        return reviewed(review)
 
     hook.answers = answer
     code, stored = api("PATCH", path, {"data": {"mine": "y"}}, "application/merge-patch+json")
     assert code == 200 and stored["data"] == {"k": "1", "mine": "y", "other": "x"} == api("GET", path)[1]["data"]
-    assert [a["object"]["data"] for a in hook.asked(operation="UPDATE")] == [
+    assert [a["object"]["data"] for a in hook.requests(operation="UPDATE")] == [
         {"k": "1", "mine": "y"}, {"k": "1", "other": "x"}, {"k": "1", "mine": "y", "other": "x"},
     ]  # fmt: skip
 
 
 def test_a_configuration_counts_in_every_worker_at_once(running, api, space, configure, hook):
-    hook.answers = lambda asked: reviewed(asked, False, status={"message": "no", "code": 418})
+    hook.answers = lambda review: reviewed(review, False, status={"message": "no", "code": 418})
     path = f"/api/v1/namespaces/{space}/configmaps?dryRun=All"
     where = configure(webhook(hook.client()))
     for _ in range(8):  # connections of their own, which the workers share
@@ -139,16 +139,16 @@ def test_connections_are_reused(api, space, configure, hook):
 @pytest.mark.parametrize("policy", ["Fail", "Ignore"])
 def test_invalid_responses(api, space, configure, hook, policy):
     answers = {
-        "redirect": (said(b"", 307, Location=hook.url + "/elsewhere"),
+        "redirect": (raw_answer(b"", 307, Location=hook.url + "/elsewhere"),
                      "the server responded with the status code 307 but did not return more information"),
-        "garbage": (said(b"\x00\x01 garbage"), "yaml: control characters are not allowed"),
-        "broken": (said(b'{"kind": '), "couldn't get version/kind; json parse error: unexpected end of JSON input"),
-        "large": (said(b'{"a": "' + b"x" * (10 << 20) + b'"}'), "the answer is larger than 3145728 bytes"),
-        "cut": (said(b"{}", **{"Content-Length": "100000", "Connection": "close"}), "unexpected EOF"),
-        "busy": (said(b"", 503, **{"Content-Type": "text/plain"}), "the server is currently unable to handle the request"),
+        "garbage": (raw_answer(b"\x00\x01 garbage"), "yaml: control characters are not allowed"),
+        "broken": (raw_answer(b'{"kind": '), "couldn't get version/kind; json parse error: unexpected end of JSON input"),
+        "large": (raw_answer(b'{"a": "' + b"x" * (10 << 20) + b'"}'), "the answer is larger than 3145728 bytes"),
+        "cut": (raw_answer(b"{}", **{"Content-Length": "100000", "Connection": "close"}), "unexpected EOF"),
+        "busy": (raw_answer(b"", 503, **{"Content-Type": "text/plain"}), "the server is currently unable to handle the request"),
     }  # fmt: skip
 
-    hook.answers = lambda asked: answers[asked["request"]["name"]][0]
+    hook.answers = lambda review: answers[review["request"]["name"]][0]
     configure(webhook(hook.client(), failurePolicy=policy, timeoutSeconds=30))
     for name, (_, text) in answers.items():
         code, e = api("POST", f"/api/v1/namespaces/{space}/configmaps", config_map(name))
@@ -182,7 +182,7 @@ def test_a_webhook_that_is_down(api, space, configure, hook):
     ([{"op": "add", "path": "/data/a.b~1c", "value": "x"}], "Fail", 422, "Invalid value"),
 ])  # fmt: skip
 def test_patches_that_do_not_apply(api, space, configure, hook, patch, policy, code, text):
-    hook.answers = lambda asked: reviewed(asked, patch=patch)
+    hook.answers = lambda review: reviewed(review, patch=patch)
     configure(webhook(hook.client(), failurePolicy=policy), path=MUTATING)
     got, answer = api("POST", f"/api/v1/namespaces/{space}/configmaps", config_map("a", a="1"))
     assert (got, text in answer.get("message", "")) == (code, True), answer
@@ -190,7 +190,7 @@ def test_patches_that_do_not_apply(api, space, configure, hook, patch, policy, c
 
 
 def test_a_patch_may_rename_a_new_object(api, space, configure, hook):
-    hook.answers = lambda asked: reviewed(asked, patch=[{"op": "replace", "path": "/metadata/name", "value": "b"}])
+    hook.answers = lambda review: reviewed(review, patch=[{"op": "replace", "path": "/metadata/name", "value": "b"}])
     configure(webhook(hook.client()), path=MUTATING)
     code, stored = api("POST", f"/api/v1/namespaces/{space}/configmaps", config_map("a"))
     assert (code, stored["metadata"]["name"]) == (201, "b")
@@ -208,7 +208,7 @@ def test_a_patch_that_changes_the_kind_of_a_custom_object(api, space, configure,
     while api("GET", where)[0] != 200:
         assert time.monotonic() < end, "the definition is not served"
         time.sleep(0.05)
-    hook.answers = lambda asked: reviewed(asked, patch=[{"op": "replace", "path": "/kind", "value": "Gadget"}])
+    hook.answers = lambda review: reviewed(review, patch=[{"op": "replace", "path": "/kind", "value": "Gadget"}])
     configure(webhook(hook.client(), rules=[rule("widgets", groups=(group,))], failurePolicy="Ignore"), path=MUTATING)
     code, answer = api("POST", where, {"apiVersion": f"{group}/v1", "kind": "Widget", "metadata": {"name": "a"}})
     assert (code, answer["message"]) == (422, f'Gadget.{group} "a" is invalid: kind: Invalid value: "Gadget": must be Widget')
@@ -217,9 +217,9 @@ def test_a_patch_that_changes_the_kind_of_a_custom_object(api, space, configure,
 def test_a_webhook_that_hangs_delays_no_other_requests(running, api, space, configure, hook):
     release = threading.Event()
 
-    def hang(asked):
+    def hang(review):
         release.wait(PATIENCE_S)
-        return reviewed(asked)
+        return reviewed(review)
 
     hook.answers = hang
     secrets = rule("secrets", operations=["CREATE"])
@@ -249,9 +249,9 @@ def test_500_writers_wait_only_for_the_webhook_that_hangs(running, api, space, c
     beyond a share get the result of the failure policy."""
     release, third = threading.Event(), hook
 
-    def hang(asked):
+    def hang(review):
         release.wait(PATIENCE_S)
-        return reviewed(asked)
+        return reviewed(review)
 
     others = [tmp_path / name for name in ("a", "b")]
     for folder in others:
@@ -288,7 +288,7 @@ def test_500_writers_wait_only_for_the_webhook_that_hangs(running, api, space, c
 
 def test_a_late_webhook_fails(api, space, configure, hook):
     release = threading.Event()
-    hook.answers = lambda asked: release.wait(PATIENCE_S) and reviewed(asked)
+    hook.answers = lambda review: release.wait(PATIENCE_S) and reviewed(review)
     configure(webhook(hook.client("/late"), timeoutSeconds=1))
     try:
         code, e = api("POST", f"/api/v1/namespaces/{space}/configmaps", config_map("a"))
@@ -303,7 +303,7 @@ def test_a_late_webhook_fails(api, space, configure, hook):
 
 def test_objects_are_converted_to_the_version_of_the_rule(api, space, configure, hook):
     change = [{"op": "replace", "path": "/spec/maxReplicas", "value": 7}]
-    hook.answers = lambda asked: reviewed(asked, patch=change if asked["path"].startswith("/m") else None)
+    hook.answers = lambda review: reviewed(review, patch=change if review["path"].startswith("/m") else None)
     scalers = rule("horizontalpodautoscalers", groups=("autoscaling",), versions=("v2",))
     configure(webhook(hook.client("/m"), rules=[scalers]), path=MUTATING)
     configure(webhook(hook.client("/v"), rules=[scalers]))
@@ -314,10 +314,10 @@ def test_objects_are_converted_to_the_version_of_the_rule(api, space, configure,
     assert code == 201 and stored["apiVersion"] == "autoscaling/v1"
     assert stored["spec"]["maxReplicas"] == 7 and stored["spec"]["targetCPUUtilizationPercentage"] == 60
     assert [s["path"].partition("?")[0] for s in hook.seen] == ["/m", "/v"]
-    for request in hook.asked():
+    for request in hook.requests():
         assert request["kind"]["version"] == request["resource"]["version"] == "v2" and request["requestKind"]["version"] == "v1"
         assert request["object"]["apiVersion"] == "autoscaling/v2" and request["object"]["spec"]["metrics"]
-    assert hook.asked()[1]["object"]["spec"]["maxReplicas"] == 7
+    assert hook.requests()[1]["object"]["spec"]["maxReplicas"] == 7
 
 
 def test_pods_pass_a_webhook_and_every_plugin_twice(api, space, configure, hook):
@@ -327,7 +327,7 @@ def test_pods_pass_a_webhook_and_every_plugin_twice(api, space, configure, hook)
     assert api("POST", f"/api/v1/namespaces/{space}/limitranges", {"metadata": {"name": "l"}, "spec": limits})[0] == 201
     container = {"name": "side", "image": "i"}
     add = [{"op": "add", "path": "/spec/containers/-", "value": container}]
-    hook.answers = lambda asked: reviewed(asked, patch=add if len(asked["request"]["object"]["spec"]["containers"]) < 2 else None)
+    hook.answers = lambda review: reviewed(review, patch=add if len(review["request"]["object"]["spec"]["containers"]) < 2 else None)
     configure(webhook(hook.client(), rules=[rule("pods")]), path=MUTATING)
     sent = {"metadata": {"name": "p"}, "spec": {"containers": [{**container, "name": "c"}]}}
     code, pod = api("POST", f"/api/v1/namespaces/{space}/pods", sent)
@@ -358,19 +358,19 @@ def test_webhooks_behind_a_service(api, space, configure, tmp_path):
 
 
 def test_warnings_are_returned_with_the_response(api, space, configure, hook):
-    hook.answers = lambda asked: reviewed(asked, warnings=["mind this", "", "x" * 5000, *(f"w{i}" for i in range(3000))])
+    hook.answers = lambda review: reviewed(review, warnings=["mind this", "", "x" * 5000, *(f"w{i}" for i in range(3000))])
     configure(webhook(hook.client()))
     r = api.raw("POST", f"/api/v1/namespaces/{space}/configmaps", config_map("a"))
     assert r.status_code == 201
-    told = r.headers["Warning"].split(", ")
-    assert told[0] == '299 - "mind this"' and told[1] == f'299 - "{"x" * 256}"' and told[2] == '299 - "w0"' and len(told) < 100
+    warnings = r.headers["Warning"].split(", ")
+    assert warnings[:3] == ['299 - "mind this"', f'299 - "{"x" * 256}"', '299 - "w0"'] and len(warnings) < 100
 
 
 def test_the_review_of_each_verb(api, space, configure, hook):
     """Names, options and objects of every verb that writes; a Scale without its parent's managers, a review that is not stored."""
     scaled = rule("deployments/scale", "deployments", groups=("apps",))
     reviews = rule("localsubjectaccessreviews", groups=("authorization.k8s.io",))
-    configure(webhook(hook.client("/told"), rules=[rule("configmaps"), scaled, reviews]))
+    configure(webhook(hook.client("/reviews"), rules=[rule("configmaps"), scaled, reviews]))
     maps = f"/api/v1/namespaces/{space}/configmaps"
     made = api("POST", maps, {"metadata": {"generateName": "g-"}})[1]["metadata"]["name"]
     applied = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}}
@@ -378,9 +378,9 @@ def test_the_review_of_each_verb(api, space, configure, hook):
     assert api("PATCH", f"{maps}/applied?fieldManager=p", {"data": {"a": "b"}}, "application/merge-patch+json")[0] == 200
     assert api("DELETE", f"{maps}/{made}", {"gracePeriodSeconds": 0, "kind": "DeleteOptions", "apiVersion": "v1"})[0] == 200
     assert api("DELETE", maps)[0] == 200
-    told = [(r["operation"], r.get("name"), r["options"]) for r in hook.asked()]
+    reviewed_writes = [(r["operation"], r.get("name"), r["options"]) for r in hook.requests()]
     meta = {"apiVersion": "meta.k8s.io/v1"}
-    assert told == [
+    assert reviewed_writes == [
         ("CREATE", made, {"kind": "CreateOptions", **meta}), ("CREATE", "applied", {"kind": "CreateOptions", **meta, "fieldManager": "m"}),
         ("UPDATE", "applied", {"kind": "UpdateOptions", **meta, "fieldManager": "p"}),
         ("DELETE", made, {"kind": "DeleteOptions", **meta, "gracePeriodSeconds": 0}), ("DELETE", None, {"kind": "DeleteOptions", **meta}),
@@ -390,17 +390,17 @@ def test_the_review_of_each_verb(api, space, configure, hook):
     assert api("POST", f"/apis/apps/v1/namespaces/{space}/deployments", deployment)[0] == 201
     scaling = f"/apis/apps/v1/namespaces/{space}/deployments/d/scale", {"spec": {"replicas": 3}}, "application/merge-patch+json"
     assert api("PATCH", *scaling)[0] == 200
-    scale = hook.asked()[-1]
+    scale = hook.requests()[-1]
     assert (scale["kind"]["kind"], scale["subResource"], scale["object"]["spec"]) == ("Scale", "scale", {"replicas": 3})
     assert "managedFields" not in scale["object"]["metadata"] and "managedFields" not in scale["oldObject"]["metadata"]
     about = {"namespace": space, "verb": "get", "resource": "pods"}
     review = {"metadata": {"namespace": space}, "spec": {"user": "x", "resourceAttributes": about}}
     assert api("POST", f"/apis/authorization.k8s.io/v1/namespaces/{space}/localsubjectaccessreviews", review)[0] == 201
-    assert "LocalSubjectAccessReview" in {asked["kind"]["kind"] for asked in hook.asked()}
+    assert "LocalSubjectAccessReview" in {request["kind"]["kind"] for request in hook.requests()}
 
 
 def test_metrics(api, space, configure, hook):
-    hook.answers = lambda asked: reviewed(asked, asked["request"]["name"] != "bad", status={"code": 409})
+    hook.answers = lambda review: reviewed(review, review["request"]["name"] != "bad", status={"code": 409})
     configure(webhook(hook.client(), "counted.example.com"))
     configure(webhook({"url": "https://127.0.0.1:1/x"}, "open.example.com", failurePolicy="Ignore"), path=MUTATING)
     for name in ("good", "bad"):
@@ -435,9 +435,9 @@ def test_latency_of_webhooks_is_not_part_of_the_sli(api, space, configure, hook)
         )
         return whole - own
 
-    def slow(asked: dict) -> dict:
+    def slow(review: dict) -> dict:
         time.sleep(0.2)
-        return reviewed(asked, True)
+        return reviewed(review, True)
 
     hook.answers = slow
     configure(webhook(hook.client(), "slow.example.com"))
