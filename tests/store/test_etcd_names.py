@@ -24,7 +24,7 @@ NAME, HANGS, REFUSES = "etcd.example", "127.0.0.2", "127.0.0.3"
 def answers(talk: Talk) -> None:
     talk.greet()
     while True:
-        talk.answer(talk.asked()[0])
+        talk.answer(talk.request()[0])
 
 
 @pytest.fixture

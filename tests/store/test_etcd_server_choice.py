@@ -30,7 +30,7 @@ def refuses_writes(talk: Talk) -> None:
     """Answers reads, and refuses writes because of an alarm."""
     talk.greet()
     while True:
-        stream, message = talk.asked()
+        stream, message = talk.request()
         if pb.RangeRequest.FromString(message).key:
             talk.answer(stream, FOUND)
         else:

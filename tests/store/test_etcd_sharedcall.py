@@ -94,8 +94,8 @@ def test_the_current_login_token_is_sent() -> None:
 def test_a_failed_call_has_no_revision_and_moves_to_another_server() -> None:
     def resets(talk: Talk) -> None:
         talk.greet()
-        talk.send(frame(RST_STREAM, 0, talk.asked()[0], b"\0\0\0\2"))
-        talk.send(frame(HEADERS, 5, talk.asked()[0], FIRST))
+        talk.send(frame(RST_STREAM, 0, talk.request()[0], b"\0\0\0\2"))
+        talk.send(frame(HEADERS, 5, talk.request()[0], FIRST))
         talk.frame()
 
     async def check(config: Config) -> None:
